@@ -36,8 +36,9 @@ Result<PlanSearchResult> searched(const Plan& plan, const AdviceOptions& options
   WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
   if (result.best.empty()) return explain_no_plan(problem, result, how);
   if (!options.system) {
-    how.time_limit_s = std::max(0.0, how.time_limit_s - (now_ms() - begin_ms) / 1e3);
-    WEFT_TRY([[maybe_unused]] const auto gain, improve_by_strategies(problem, how, result));
+    const double spent_s = (now_ms() - begin_ms) / 1e3;
+    how.time_limit_s = std::max(0.0, how.time_limit_s - spent_s);
+    WEFT_TRY([[maybe_unused]] const auto gain, improve_by_strategies(problem, how, result, spent_s));
   }
   return result;
 }

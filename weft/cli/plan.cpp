@@ -180,7 +180,7 @@ Result<PlanSearchResult> search_freely(const PlanProblem& problem, const PlanSpa
   return search_plans(problem.model, problem.cluster, problem.workload, whole, how);
 }
 
-/// Plans of a program with the strategy of a file, or with whatever strategy is faster than the usual one.
+/// Plans with the strategy of a file, or with whatever strategy is faster than the usual one.
 Result<PlanSearchResult> search_strategies(const PlanOptions& options, const PlanProblem& problem,
                                            const PlanSearchOptions& how, std::optional<StrategyGain>& gain) {
   if (options.strategy) {
@@ -197,8 +197,9 @@ Result<PlanSearchResult> search_strategies(const PlanOptions& options, const Pla
   WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
   if (problem.space.target) return result;
   PlanSearchOptions rest = how;
-  rest.time_limit_s = std::max(0.0, how.time_limit_s - (now_ms() - begin_ms) / 1e3);
-  WEFT_TRY(gain, improve_by_strategies(problem, rest, result));
+  const double spent_s = (now_ms() - begin_ms) / 1e3;
+  rest.time_limit_s = std::max(0.0, how.time_limit_s - spent_s);
+  WEFT_TRY(gain, improve_by_strategies(problem, rest, result, spent_s));
   return result;
 }
 

@@ -18,7 +18,7 @@ Result<ModuleStrategy> module_strategy(const StrategyFile& file, const Model& mo
   };
   if (!model.numbers.program)
     return wrong("", fmt::format("is for a program, but {} is none", printable(model.name)),
-                 "Give --model a program of your own.");
+                 "Give --model a program of your own; layers of a family have modules.llm.strategy of the plan.");
   const bool has_others = std::any_of(file.mesh.begin(), file.mesh.end(),
                                       [](const Axis& axis) { return axis.name != "tp" && axis.size > 1; });
   const auto tp = std::find_if(file.mesh.begin(), file.mesh.end(), [](const Axis& axis) { return axis.name == "tp"; });

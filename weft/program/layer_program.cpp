@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/divisors.h"
 #include "weft/program/adapter_ops.h"
 #include "weft/program/block_program.h"
 #include "weft/program/dropping_ops.h"
@@ -37,13 +38,17 @@ std::optional<Error> find_unsupported(const Block& block) {
 }
 
 /// Elements of a gate and what it opens lie in as many parts as there are ranks, so that each has its part of both in
-/// one piece; one by one where that does not go.
+/// one piece. Where that does not go they lie in so many that ranks have nearly the same.
 int64_t gate_shares(const Block& block, int64_t tp) {
+  constexpr int64_t kSharesOfRank = 16;
   for (const Op& op : block.ops) {
     const auto* matmul = std::get_if<Matmul>(&op.shape);
     if (matmul == nullptr || matmul->packed == 1) continue;
     const int64_t width = matmul->out / matmul->packed;
-    return width % tp == 0 ? tp : width;
+    if (width % tp == 0) return tp;
+    const std::vector<int64_t> all = divisors(width);
+    const auto enough = std::lower_bound(all.begin(), all.end(), kSharesOfRank * tp);
+    return enough == all.end() ? width : *enough;
   }
   return 0;
 }

@@ -26,6 +26,8 @@ constexpr double kSlimmer = 0.8;
 constexpr double kLeastStrategyGain = 1e-4;
 /// Of what layers of a family take: where a strategy gains less, plans are not searched with it.
 constexpr double kLeastLayerGain = 3e-3;
+/// Of the search before, the time that plans with such strategies may take, or so many seconds.
+constexpr double kTimeShare = 0.2, kLeastTime_s = 0.05;
 
 /// Groups of neighbours, as tensor parallelism has them.
 Result<AxisLinks> tensor_links(const Cluster& cluster, int64_t tp) {
@@ -114,24 +116,54 @@ std::vector<double> kinds_ms(const Module& module, const BlockSetting& setting, 
   return all;
 }
 
-/// Only plans like the one that was found: its degrees, microbatches and schedule.
-PlanSpace around(const FoundPlan& found, PlanSpace space) {
-  const std::array<Allowed*, kDegreeNames.size()> allowed = space.all();
-  for (size_t i = 0; i < kDegreeNames.size(); ++i) {
-    *allowed[i] = {.values = {found.candidate.*kDegreeNames[i].value}};
-    space.given.insert(kDegreeNames[i].name);
-  }
-  space.mbs = {.values = {found.candidate.mbs}};
-  space.sequence_parallel = found.candidate.sequence_parallel;
-  space.schedules = {found.candidate.schedule};
-  space.given.insert({"mbs", "sequence_parallel", "schedule"});
+/// Only the encoder as it was found.
+EncoderSpace around(const EncoderChoice& found, EncoderSpace space) {
+  const auto is_at = [&](ModulePlacement placement) { return found.placement == placement; };
+  const auto runs = [&](EncoderForm form) { return found.form == form; };
+  space.allows_inline = is_at(ModulePlacement::kInline);
+  space.allows_colocated = is_at(ModulePlacement::kColocated);
+  space.allows_disjoint = is_at(ModulePlacement::kDisjoint);
+  space.allows_partial = is_at(ModulePlacement::kPartial);
+  space.allows_before = runs(EncoderForm::kBefore);
+  space.allows_fill = runs(EncoderForm::kFill);
+  space.allows_on_demand = runs(EncoderForm::kOnDemand);
+  if (!found.is_inline()) space.tp = {.values = {found.tp}};
+  space.mbs_scale = {.values = {found.mbs_scale}};
+  space.mbs_parts = {.values = {found.mbs_parts}};
+  if (found.ranks > 0) space.ranks = {.values = {found.ranks}};
+  if (found.stages > 0) space.stages = {.values = {found.stages}};
+  space.cp = {.values = {found.cp}};
+  space.sequence_parallel = found.sequence_parallel;
+  space.recompute_from_inputs = found.recompute_from_inputs;
+  if (found.zero != kUsualZero) space.zero = {.values = {found.zero}, .at_least = 0};
   return space;
 }
 
-/// The strategy of a search becomes the result's where its best plan is faster. The result's counts stay.
-bool take_over(PlanSearchResult found, PlanSearchResult& result) {
+/// Only plans like the one that was found: its degrees, microbatches, schedule and encoders.
+PlanSpace around(const FoundPlan& found, const Model& model, PlanSpace space) {
+  const Candidate& candidate = found.candidate;
+  const std::array<Allowed*, kDegreeNames.size()> allowed = space.all();
+  for (size_t i = 0; i < kDegreeNames.size(); ++i) {
+    *allowed[i] = {.values = {candidate.*kDegreeNames[i].value}};
+    space.given.insert(kDegreeNames[i].name);
+  }
+  space.mbs = {.values = {candidate.mbs}};
+  space.zero = {.values = {candidate.zero}, .at_least = 0};
+  space.sequence_parallel = candidate.sequence_parallel;
+  space.stages_are_neighbours = candidate.stages_are_neighbours;
+  space.schedules = {candidate.schedule};
+  space.given.insert({"mbs", "zero", "sequence_parallel", "schedule"});
+  for (size_t e = 0; e + 1 < model.modules.size() && e < kMostEncoders; ++e) {
+    EncoderSpace& encoder = space.encoders[model.modules[e].kind];
+    encoder = around(candidate.encoders[e], encoder);
+  }
+  return space;
+}
+
+/// The strategy of a search becomes the result's where its best plan is faster by such a share. The counts stay.
+bool take_over(PlanSearchResult found, double least_gain, PlanSearchResult& result) {
   if (found.best.empty()) return false;
-  if (found.best.front().step_time_ms >= result.best.front().step_time_ms * (1 - kLeastStrategyGain)) return false;
+  if (found.best.front().step_time_ms >= result.best.front().step_time_ms * (1 - least_gain)) return false;
   found.counts = result.counts;
   result = std::move(found);
   return true;
@@ -139,10 +171,11 @@ bool take_over(PlanSearchResult found, PlanSearchResult& result) {
 
 /// Of a family's model, strategies of layers are tried on the plans that were found, not on all plans of the space.
 Result<std::optional<StrategyGain>> improve_layers(const PlanProblem& problem, const PlanSearchOptions& options,
-                                                   PlanSearchResult& result) {
+                                                   double spent_s, PlanSearchResult& result) {
   std::optional<StrategyGain> gain;
   if (result.best.empty() || options.profile != nullptr) return gain;
-  const double end_ms = now_ms() + options.time_limit_s * 1e3, usual_ms = result.best.front().step_time_ms;
+  const double most_s = std::min(options.time_limit_s, std::max(kLeastTime_s, kTimeShare * spent_s));
+  const double end_ms = now_ms() + most_s * 1e3, usual_ms = result.best.front().step_time_ms;
   const double bound_ms = result.bound_ms;
   const std::vector<FoundPlan> found = result.best;
   int64_t num_tried = 0;
@@ -157,9 +190,11 @@ Result<std::optional<StrategyGain>> improve_layers(const PlanProblem& problem, c
     how.improves = false;
     ++num_tried;
     PlanProblem near = problem;
-    near.space = around(each, problem.space);
+    near.space = around(each, problem.model, problem.space);
     Result<PlanSearchResult> searched = search_with(**strategy, near, how);
-    if (searched && take_over(*std::move(searched), result))
+    // A plan without a strategy is simpler, and may be slower by as much as others that are.
+    const double least_gain = std::max(kLeastStrategyGain, options.within);
+    if (searched && take_over(*std::move(searched), least_gain, result))
       gain = StrategyGain{.strategy = **strategy, .usual_ms = usual_ms, .ms = result.best.front().step_time_ms};
   }
   if (!gain) return gain;
@@ -295,9 +330,9 @@ Result<PlanSearchResult> search_with(const ModuleStrategy& strategy, const PlanP
 }
 
 Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& problem, const PlanSearchOptions& options,
-                                                          PlanSearchResult& result) {
+                                                          PlanSearchResult& result, double spent_s) {
   std::optional<StrategyGain> gain;
-  if (!problem.model.numbers.program) return improve_layers(problem, options, result);
+  if (!problem.model.numbers.program) return improve_layers(problem, options, spent_s, result);
   if (result.best.empty()) return gain;
   const double end_ms = now_ms() + options.time_limit_s * 1e3;
   const double usual_ms = result.best.front().step_time_ms;
@@ -331,7 +366,7 @@ Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& pro
       if (!found || found->best.empty()) continue;
       are_optimal &= found->is_optimal;
       bound_ms = std::min(bound_ms, found->bound_ms);
-      if (!take_over(*std::move(found), result)) continue;
+      if (!take_over(*std::move(found), kLeastStrategyGain, result)) continue;
       gain = StrategyGain{.strategy = strategy, .usual_ms = usual_ms, .ms = result.best.front().step_time_ms};
     }
   }

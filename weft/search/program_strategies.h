@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,10 @@ Result<std::optional<ModuleStrategy>> faster_layers(const Plan& plan);
 
 /// Searches plans of a user's own program with every strategy that is offered for a degree of the space, those of the
 /// plans that were found first, and takes over what is faster: the fastest plan never gets worse. Of a family's model
-/// the plans that were found are tried with faster_layers. Nothing where the usual strategy stays.
+/// the plans that were found are tried with faster_layers, in a part of the time that the search took (`spent_s`).
+/// Nothing where the usual strategy stays.
 Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& problem, const PlanSearchOptions& options,
-                                                          PlanSearchResult& result);
+                                                          PlanSearchResult& result, double spent_s = INFINITY);
 
 /// The same problem with a strategy: its model does what the strategy says, and its degree is the strategy's. Plans
 /// that a search finds for it lack the words of the strategy (search_with has them).
