@@ -7,6 +7,7 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/rotary.h"
+#include "weft/program/custom_functions.h"
 #include "weft/runner/graph_walk.h"
 
 namespace weft {
@@ -38,8 +39,7 @@ struct TurnFunction : torch::autograd::Function<TurnFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
                                                  const torch::autograd::variable_list& gradients) {
     const auto tensors = saved->get_saved_variables();
-    const at::Tensor result =
-        is_own(gradients[0]) ? gradients[0] : gradients[0].clone(at::MemoryFormat::Contiguous);
+    const at::Tensor result = is_own(gradients[0]) ? gradients[0] : gradients[0].clone(at::MemoryFormat::Contiguous);
     const int64_t count = saved->saved_data["count"].toInt();
     rotate_(turning(result, count, 2 * tensors[0].size(-1)), {tensors[0], tensors[1]}, /*back=*/true);
     return {result, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
@@ -115,7 +115,7 @@ std::optional<Error> CustomOperators::add(std::string name, CustomFunction funct
 }
 
 const CustomFunction* CustomOperators::find(const Operator& op) const {
-  const auto found = functions_.find(op.calculation.calls.empty() ? op.name : op.calculation.calls);
+  const auto found = functions_.find(function_of(op));
   return found == functions_.end() ? nullptr : &found->second;
 }
 
