@@ -2,6 +2,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
+#include "weft/cost/local_moves.h"
 #include "weft/cost/operator_prices.h"
 #include "weft/cost/program_memory.h"
 
@@ -40,6 +41,11 @@ ProgramTime program_time(const BlockProgram& block, const BlockSetting& setting,
   total.time.forward.compute_ms = total.compute.forward_ms;
   total.time.backward_input.compute_ms = total.compute.input_gradient_ms;
   total.time.backward_weight.compute_ms = total.compute.weight_gradient_ms;
+  const LocalMoves moves = local_moves(meaning, lengths, static_cast<int64_t>(num_bytes(setting.precision)));
+  const double bytes_per_ms = shared.rates().bytes_per_ms;
+  total.time.forward.compute_ms += moves.forward_bytes / bytes_per_ms;
+  total.time.backward_input.compute_ms += moves.backward_input_bytes / bytes_per_ms;
+  total.time.backward_weight.compute_ms += moves.backward_weight_bytes / bytes_per_ms;
   for (const ProgramExchange& each : meaning.exchanges(lengths, static_cast<int64_t>(num_bytes(setting.precision)))) {
     if (each.inside_of && has_inside[*each.inside_of]) continue;
     PassTime& pass = each.pass == BlockPass::kForward         ? total.time.forward

@@ -4,6 +4,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -16,7 +17,11 @@
 
 #include "weft/base/text.h"
 #include "weft/comm/threads/run_threads.h"
+#include "weft/meaning/program_exchanges.h"
+#include "weft/program/operator_part.h"
+#include "weft/program/program_strategy.h"
 #include "weft/runner/program_runner.h"
+#include "weft/runner/rule_check.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
@@ -164,6 +169,7 @@ Result<ProgramCheckReport> check_program(const ProgramCheckRequest& request) {
                                         request.program.name, with_commas(elements),
                                         with_commas(ProgramCheckRequest::kMostElements)),
                  .advice = "Make its dims smaller: a strategy that is right for small ones is for large ones."};
+  if (auto error = find_wrong_custom(request.program)) return *std::move(error);
   std::mutex guard;
   std::optional<ProgramCheckReport> all;
   std::optional<Error> failed;
@@ -187,6 +193,36 @@ Result<ProgramCheckReport> check_program(const ProgramCheckRequest& request) {
   if (auto error = run_thread_ranks(ranks, {}, body)) return *std::move(error);
   if (failed) return *failed;
   return *all;
+}
+
+std::optional<Error> find_wrong_custom(const Program& program) {
+  const CustomOperators custom = CustomOperators::built_in();
+  const AxisGrid one = *AxisGrid::create({{"one", 1}});
+  std::set<OperatorPart> known;
+  for (size_t op = 0; op < program.operators.size(); ++op) {
+    const Operator& own = program.operators[op];
+    if (own.kind != OperatorKind::kCustom || custom.find(own) == nullptr) continue;
+    int64_t elements = program.num_elements(own.result);
+    for (const size_t operand : own.operands) elements += program.num_elements(operand);
+    if (elements > ProgramCheckRequest::kMostElements) continue;
+    if (!known.insert(part_of(program, own, {Choice::same()}, one)).second) continue;
+    if (auto error = find_wrong_rule(program, op, custom)) return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> find_wrong_custom(const Model& model) {
+  constexpr int64_t kSamples = 3;  // one for each of the ranks that rules are tried on
+  for (const Module& module : model.modules) {
+    for (const Block* kind : kinds_of_blocks(module)) {
+      if (!kind->program || kind->program->program.operators.empty()) continue;
+      if (auto error = find_wrong_custom(sized_program(*kind->program, kSamples))) {
+        error->source = model.name;
+        return error;
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include "weft/base/counted.h"
 #include "weft/engine/on_ranks.h"
 #include "weft/engine/predict.h"
+#include "weft/engine/program_check.h"
 #include "weft/engine/run_loop.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/training_session.h"
@@ -75,6 +76,10 @@ Result<PredictReport> Trainer::predict(const std::filesystem::path& run_folder, 
 Result<std::optional<TrainReport>> train(const TrainRequest& request) {
   Result<TrainConfig> config = read_train_config_file(request.config_file);
   if (!config) return detect_launch().is_speaker() ? config.error() : told_elsewhere(config.error().kind);
+  if (request.plan.model.numbers.program) {
+    if (const auto error = find_wrong_custom(request.plan.model))
+      return detect_launch().is_speaker() ? *error : told_elsewhere(error->kind);
+  }
   return Trainer(request.plan, *std::move(config))
       .train({.run_folder = request.run_folder,
               .resumes = request.resumes,

@@ -23,6 +23,20 @@ TEST(Activation, SwigluEqualsItsFormula) {
   }
 }
 
+TEST(Activation, GatesOfUnitsEqualTheirFormula) {
+  for (const Activation kind : {Activation::kSilu, Activation::kGelu, Activation::kRelu, Activation::kTanh}) {
+    for (const int64_t units : {1, 3, 40}) {
+      for (const int64_t unit : {1, 2, 24}) {
+        const auto plain = [&](const at::Tensor& x, const auto&) {
+          return activate(x.select(-2, 0), kind) * x.select(-2, 1);
+        };
+        expect_same(
+            2 * random_tensor({5, units, 2, unit}, 1), {}, [&](const auto& x) { return gated(x, kind); }, plain);
+      }
+    }
+  }
+}
+
 TEST(Activation, QuickGeluEqualsItsFormula) {
   for (const int64_t rows : {1, 5, 200}) {
     expect_same(

@@ -42,6 +42,16 @@ TEST(Rotary, InPlaceIsTheSameAndTouchesNothingElse) {
   EXPECT_TRUE(all.narrow(1, 4, 2).equal(before.narrow(1, 4, 2)));
 }
 
+TEST(Rotary, HeadsInGroupsAreTurnedLikeOthers) {
+  const RotaryTable table = table_of(5, 8);
+  const at::Tensor groups = random_tensor({5, 3, 4, 8}, 1);
+  const at::Tensor before = groups.clone();
+  rotate_(groups.narrow(2, 0, 3), table);
+  const at::Tensor expected = plain_rotated(before.narrow(2, 0, 3).flatten(1, 2), table).unflatten(1, {3, 3});
+  EXPECT_LE(relative_difference(groups.narrow(2, 0, 3), expected), 1e-13);
+  EXPECT_TRUE(groups.narrow(2, 3, 1).equal(before.narrow(2, 3, 1)));
+}
+
 TEST(Rotary, BackIsTheTransposedTurn) {
   const RotaryTable table = table_of(5, 8);
   const at::Tensor x = random_tensor({5, 2, 8}, 1);

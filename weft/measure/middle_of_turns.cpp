@@ -36,14 +36,13 @@ Measurement middle_of(const std::vector<Measurement>& turns, const std::vector<d
 }  // namespace
 
 BlockMeasurement middle_of_turns(const std::vector<BlockMeasurement>& turns) {
-  using Block = BlockMeasurement;
-  return middle_of(turns,
-                   {&Block::forward_ms, &Block::backward_input_ms, &Block::backward_weight_ms, &Block::attention_ms});
+  using Own = BlockMeasurement;
+  return middle_of(turns, {&Own::forward_ms, &Own::backward_input_ms, &Own::backward_weight_ms, &Own::attention_ms});
 }
 
 OperatorMeasurement middle_of_turns(const std::vector<OperatorMeasurement>& turns) {
-  using Op = OperatorMeasurement;
-  return middle_of(turns, {&Op::forward_ms, &Op::backward_input_ms, &Op::backward_weight_ms});
+  using Own = OperatorMeasurement;
+  return middle_of(turns, {&Own::forward_ms, &Own::backward_input_ms, &Own::backward_weight_ms});
 }
 
 }  // namespace weft

@@ -27,6 +27,7 @@ TEST(ProgramForms, OneRankTrainsAsPlainAutogradDoes) {
   expect_plain_training(plain_example(), encoder_program(0));
   expect_plain_training(plain_example(), tied_program());
   expect_plain_training(plain_example(), mlp_program());
+  expect_plain_training(plain_example(), heads_program());
 }
 
 TEST(ProgramForms, EveryZeroStageOnDataParallelRanksIsPlainAutograd) {
@@ -47,6 +48,7 @@ TEST(ProgramForms, TensorParallelRanksArePlainAutograd) {
     expect_plain_training(example, encoder_program(0));
     if (tp <= 4) expect_plain_training(example, tied_program());
     expect_plain_training(example, mlp_program());
+    expect_plain_training(example, heads_program());
   }
 }
 
@@ -83,11 +85,11 @@ TEST(ProgramForms, WhatIsDroppedDependsOnNoSplit) {
 }
 
 TEST(ProgramForms, RandomPlansArePlainAutograd) {
-  const std::vector<std::string> programs = {encoder_program(0), tied_program(), mlp_program()};
+  const std::vector<std::string> programs = {encoder_program(0), tied_program(), mlp_program(), heads_program()};
   for (uint64_t seed = 1; seed <= draws(uint64_t{24}) && !HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
-    const std::string& text = programs[seed % 3];
-    const bool marks_layers = seed % 3 != 2;
+    const std::string& text = programs[seed % 4];
+    const bool marks_layers = seed % 4 != 2;
     TrainingExample example = drawn_program_example({1, 1, 2, 3}, marks_layers, random);
     example.steps = 2, example.epsilon = kEpsilon;
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + example.name());

@@ -75,7 +75,7 @@ TEST(ProgramStrategies, WhatIsDroppedDependsOnNoStrategy) {
 class RandomStrategies : public testing::TestWithParam<int> {};
 
 TEST_P(RandomStrategies, ArePlainAutograd) {
-  const std::vector<std::string> programs = {encoder_program(0), tied_program(), mlp_program()};
+  const std::vector<std::string> programs = {encoder_program(0), tied_program(), mlp_program(), heads_program()};
   const auto which = static_cast<size_t>(GetParam());
   const std::string& text = programs[which];
   const Model model = program_example_model(text);
@@ -88,7 +88,7 @@ TEST_P(RandomStrategies, ArePlainAutograd) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, RandomStrategies, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Programs, RandomStrategies, testing::Values(0, 1, 2, 3));
 
 }  // namespace
 }  // namespace weft::program_strategies_test

@@ -9,11 +9,11 @@ namespace {
 class ProgramsOnRanks : public testing::TestWithParam<int64_t> {};
 
 TEST_P(ProgramsOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
-  const std::vector<std::string> programs = {encoder_program(0), tied_program(), mlp_program()};
+  const std::vector<std::string> programs = {encoder_program(0), tied_program(), mlp_program(), heads_program()};
   const int64_t tp = GetParam();
   for (uint64_t seed = 1; seed <= draws(uint64_t{9}) && !HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
-    const std::string& text = programs[seed % 3];
+    const std::string& text = programs[seed % 4];
     const Model model = program_example_model(text);
     // With one sample at a time, whoever divides samples has ranks without any.
     TrainingExample example{.tp = tp, .mbs = 1 + static_cast<int64_t>(seed % 2), .epsilon = 1e-5};

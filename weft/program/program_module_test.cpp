@@ -137,7 +137,10 @@ TEST(ProgramModule, WhatCannotBeTrainedIsRefusedByName) {
       "input x [b h]\ndata t [s h]\nweight w [f h]\ny = einsum(x, w) : b h, f h -> b f\nloss = sum(y) : b f ->\n"
       "u = scale(t) : s h -> s h\n",
       "t: lacks the dim of samples 'b'");
-  expect("input x [b s h]\nz = custom(x) : b s h -> b s h\nloss = sum(z) : b s h ->\n", "z: is custom");
+  expect("input x [b s h]\nz = custom(x) : b s h -> b s h\nloss = sum(z) : b s h ->\n",
+         "z: is custom, and 'z' is no function that training knows");
+  expect("input x [b s h]\nz = custom(x) : b s h -> b s h ; calls norm_query\nloss = sum(z) : b s h ->\n",
+         "Did you mean 'norm_queries'?");
   expect("input x [b s h]\nq = einsum(x, x) : b s h, b s h -> b s\nloss = sum(q) : b s ->\n",
          "q: is no product of rows with a weight");
   expect(

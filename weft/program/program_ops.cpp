@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/program/custom_functions.h"
 
 namespace weft {
 namespace {
@@ -102,12 +103,19 @@ class OpWriter {
         return refuse(op, fmt::format("is a {}: programs with experts are not trained yet", name_of(op.kind)),
                       "weft shard finds strategies for it; to train experts, use a family that has them.");
       case OperatorKind::kCustom:
-        // Heads that turn by angles: bound by memory, whatever they are.
-        if (op.calculation.calls == "rotary") return write_pointwise(op);
-        return refuse(op, "is custom, and nobody has said what it costs", "Write it with operators of other kinds.");
+        return write_custom(op);
       default:
         return write_pointwise(op);
     }
+  }
+
+  void write_custom(const Operator& op) {
+    const std::vector<std::string>& known = custom_functions();
+    const std::string& function = function_of(op);
+    if (std::find(known.begin(), known.end(), function) != known.end()) return write_pointwise(op);
+    refuse(op, fmt::format("is custom, and {} is no function that training knows", in_quotes(function)),
+           fmt::format("Known are {} ('calls NAME'); write it with operators of other kinds.{}", joined_or(known),
+                       did_you_mean(function, known)));
   }
 
   std::shared_ptr<const OpWeights> named(size_t weight, std::optional<size_t> bias = {}) const {
@@ -262,14 +270,16 @@ class OpWriter {
         shape.elements_in += width(operand);
         continue;
       }
-      const bool is_known = op.kind == OperatorKind::kAdd || op.kind == OperatorKind::kMultiply;
+      const bool is_known =
+          op.kind == OperatorKind::kAdd || op.kind == OperatorKind::kMultiply || op.kind == OperatorKind::kCustom;
       if (!is_known || shape.scales > 0 || value(operand).dims.size() != 1)
         return refuse(op,
                       fmt::format("reads the weight {}, which {} does not take", in_quotes(value(operand).name),
                                   name_of(op.kind)),
-                      "add and multiply take one weight of one dim; tables are for lookup, matrices for einsum.");
+                      "add, multiply and custom take one weight of one dim; tables are for lookup, matrices for "
+                      "einsum.");
       shape.scales = length(value(operand).dims[0]);
-      shape.fresh_scale = op.kind == OperatorKind::kMultiply ? 1 : 0;
+      shape.fresh_scale = op.kind == OperatorKind::kAdd ? 0 : 1;
       made.weights = named(operand);
     }
     if (is_weight(program_, first)) return refuse(op, "has a weight as its first operand", "Write the rows first.");
@@ -277,7 +287,8 @@ class OpWriter {
     shape.dropout = op.calculation.dropout;
     if (op.kind == OperatorKind::kDropout && shape.dropout > 0) shape.dropped = shape.elements_out;
     if (op.calculation.function) shape.activation = *op.calculation.function;
-    if (op.kind == OperatorKind::kElementwise || op.kind == OperatorKind::kMultiply) {
+    const bool norms = op.kind == OperatorKind::kCustom && shape.scales > 0;
+    if (op.kind == OperatorKind::kElementwise || op.kind == OperatorKind::kMultiply || norms) {
       for (const size_t operand : op.operands) {
         if (!is_weight(program_, operand) && !is_data(operand) && !is_kept(operand))
           keep(made, operand, width(operand));

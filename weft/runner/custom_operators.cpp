@@ -7,6 +7,7 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/rotary.h"
+#include "weft/program/custom_functions.h"
 #include "weft/runner/graph_walk.h"
 
 namespace weft {
@@ -126,7 +127,7 @@ std::optional<Error> CustomOperators::add(std::string name, CustomFunction funct
 }
 
 const CustomFunction* CustomOperators::find(const Operator& op) const {
-  const auto found = functions_.find(op.calculation.calls.empty() ? op.name : op.calculation.calls);
+  const auto found = functions_.find(function_of(op));
   return found == functions_.end() ? nullptr : &found->second;
 }
 

@@ -50,6 +50,22 @@ TEST(GraphWalk, GivesTheEnginesGradients) {
   }
 }
 
+TEST(GraphWalk, SumsLeaveTensorsThatOthersHoldAsTheyAre) {
+  const at::NoGradGuard no_graph;
+  const at::Tensor first = random_tensor({3}, 1), before = first.clone();
+  at::Tensor sum;
+  accumulate(sum, first);
+  accumulate(sum, random_tensor({3}, 2));  // a tensor of its own from here on
+  const void* memory = sum.data_ptr();
+  accumulate(sum, random_tensor({3}, 3));
+  EXPECT_EQ(sum.data_ptr(), memory);
+  const at::Tensor view = sum.view({3, 1});
+  accumulate(sum, random_tensor({3}, 4));
+  EXPECT_NE(sum.data_ptr(), memory);
+  EXPECT_TRUE(first.equal(before));
+  EXPECT_LE(largest_difference(view.flatten(), first + random_tensor({3}, 2) + random_tensor({3}, 3)), 1e-15);
+}
+
 /// Walks a graph of its own while an engine goes back.
 struct Inner : torch::autograd::Function<Inner> {
   static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& x) {

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tests/support/runner/program_runs.h"
+#include "weft/program/custom_functions.h"
 #include "weft/program/program_text.h"
 
 namespace weft {
@@ -75,6 +76,10 @@ TEST(RuleCheck, WrongRulesAreRefutedByName) {
   expect(refuted("custom(x, w) : b s h, h -> b s h ; calls mine",
                  [](const Tensors& x, const CustomCall&) { return Doubled::apply(x[0]) * x[1]; }),
          "the gradient of operand 0 (x)");
+}
+
+TEST(CustomOperators, AreThoseThatPlansOfProgramsKnow) {
+  EXPECT_EQ(CustomOperators::built_in().names(), custom_functions());
 }
 
 TEST(CustomOperators, RunByNameAndAreNamedWhereTheyAreMissing) {

@@ -95,6 +95,42 @@ loss = sum(losses) : b s ->
 )";
 }
 
+/// Heads that are normed, each by itself and all keys of a row together, and that turn by angles of the data.
+inline std::string heads_program() {
+  return R"(weft_program 1 heads
+dim b 3
+dim s 5
+dim h 8
+dim k 32 unit 16
+dim o 16 unit 8
+dim d 4
+dim r 8
+dim a 2
+dim v 7
+data ids [b s]
+data angles [b s a]
+weight table [v h]
+x = lookup(ids, table) : b s, v h -> b s h
+repeat 4 x
+weight wqkv [k h]
+qkv = einsum(x, wqkv) : b s h, k h -> b s k
+weight gq [d]
+qn = custom(qkv, gq) : b s k, d -> b s k ; whole d ; heads 4 2 4 ; epsilon 1e-12 ; calls norm_queries
+weight gk [r]
+kn = custom(qn, gk) : b s k, r -> b s k ; whole r ; inside k ; heads 4 2 4 ; epsilon 1e-12 ; calls norm_keys
+turned = custom(kn, angles) : b s k, b s a -> b s k ; whole a ; linear 0 ; heads 4 2 4 ; calls rotary
+mix = attention(turned) : b s k -> b s k ; as b s o ; heads 4 2 4 ; mask causal
+weight wo [h o]
+out = einsum(mix, wo) : b s o, h o -> b s h
+y = add(x, out) : b s h, b s h -> b s h
+end y
+weight head [v h]
+logits = einsum(y, head) : b s h, v h -> b s v
+data targets [b s]
+loss = cross_entropy(logits, targets) : b s v, b s -> b s
+)";
+}
+
 /// Regression without marked layers: samples have one row each.
 inline std::string mlp_program() {
   return R"(weft_program 1 mlp

@@ -93,6 +93,8 @@ class PlainProgram {
       }
       case OperatorKind::kAttention:
         return attended(op.attention, x[0]);
+      case OperatorKind::kCustom:
+        return custom(op, x);
       case OperatorKind::kLookup:
         return at::embedding(x[1], x[0]);
       case OperatorKind::kCrossEntropy: {
@@ -108,6 +110,34 @@ class PlainProgram {
     if (op.calculation.function == Activation::kRelu) return at::relu(x);
     if (op.calculation.function == Activation::kTanh) return at::tanh(x);
     return at::silu(x);
+  }
+
+  /// Norms of heads, each by itself or all of a row together, and heads that turn: of groups of queries, a key and a
+  /// value.
+  static at::Tensor custom(const Operator& op, const std::vector<at::Tensor>& x) {
+    const Attention& a = op.attention;
+    const int64_t shared = a.heads / a.kv_heads;
+    const at::Tensor groups = x[0].unflatten(-1, {a.kv_heads, shared + 2, a.head_dim});
+    const at::Tensor q = groups.narrow(-2, 0, shared), k = groups.narrow(-2, shared, 1),
+                     v = groups.narrow(-2, shared + 1, 1);
+    const auto normed = [&](const at::Tensor& heads) {
+      const bool is_of_rows = x[1].size(0) != a.head_dim;
+      const at::Tensor squares =
+          is_of_rows ? heads.square().mean({-3, -2, -1}, true) : heads.square().mean(-1, /*keepdim=*/true);
+      const at::Tensor weight = is_of_rows ? x[1].view({a.kv_heads, -1, a.head_dim}) : x[1];
+      return heads * (squares + op.calculation.epsilon).rsqrt() * weight;
+    };
+    const auto turned = [&](const at::Tensor& heads) {
+      const auto halves = heads.chunk(2, -1);
+      const at::Tensor angles = x[1].unsqueeze(-2).unsqueeze(-2);
+      return at::cat(
+          {halves[0] * angles.cos() - halves[1] * angles.sin(), halves[1] * angles.cos() + halves[0] * angles.sin()},
+          -1);
+    };
+    if (op.calculation.calls == "norm_queries") return at::cat({normed(q), k, v}, -2).flatten(-3);
+    if (op.calculation.calls == "norm_keys") return at::cat({q, normed(k), v}, -2).flatten(-3);
+    WEFT_CHECK(op.calculation.calls == "rotary", "{} has no plain form", op.name);
+    return at::cat({turned(q), turned(k), v}, -2).flatten(-3);
   }
 
   static at::Tensor attended(const Attention& a, const at::Tensor& packed) {
