@@ -155,4 +155,8 @@ double FrameBounds::least_held_gib(const Candidate& degrees) {
   return fluid_chain(bench_.plan(), bench_.pipeline_costs(), Placement::kLoop).least_held_bytes() / kGiB;
 }
 
+double FrameBounds::with_idle_ms(const Candidate& degrees, double work_ms) const {
+  return work_ms * (1 + static_cast<double>(degrees.pp - 1) / static_cast<double>(bench_.microbatches(degrees)));
+}
+
 }  // namespace weft

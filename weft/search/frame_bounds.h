@@ -23,6 +23,8 @@ class FrameBounds {
   /// About what a rank holds with all layers recomputed and the ZeRO stage that divides most: no bound, but smaller
   /// where more fits.
   double least_held_gib(const Candidate& degrees);
+  /// An estimate: what so much work of each rank takes with the idle time of 1F1B, which bounds by work do not see.
+  double with_idle_ms(const Candidate& degrees, double work_ms) const;
 
  private:
   EncoderSet all_encoders() const { return (1u << bench_.num_encoders()) - 1; }

@@ -110,8 +110,9 @@ std::vector<const Frame*> FrameQueue::likely_to_fit(size_t most, double memory_g
       others.emplace_back(gib, &frame);
     }
   }
+  const auto likely_ms = [&](const Frame* frame) { return bounds.with_idle_ms(frame->degrees, frame->bound_ms); };
   std::stable_sort(found.begin(), found.end(),
-                   [](const Frame* a, const Frame* b) { return a->bound_ms < b->bound_ms; });
+                   [&](const Frame* a, const Frame* b) { return likely_ms(a) < likely_ms(b); });
   for (size_t i = most; i < found.size(); ++i) others.emplace_back(bounds.least_held_gib(found[i]->degrees), found[i]);
   if (found.size() > most) found.resize(most);
   std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

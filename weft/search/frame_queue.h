@@ -39,8 +39,8 @@ class FrameQueue {
   Frame* least_with(int64_t pp, double limit_ms, FrameBounds& bounds, const Deadline& deadline);
   void sort();
 
-  /// At most so many frames that are likely to fit (FrameBounds::least_held_gib), the least bounds first, then as many
-  /// of those whose ranks hold least. Of frames that hold about as much it looks at one.
+  /// At most so many frames that are likely to fit (FrameBounds::least_held_gib), those that are likely to be fastest
+  /// first, then as many of those whose ranks hold least. Of frames that hold about as much it looks at one.
   std::vector<const Frame*> likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds);
 
  private:

@@ -117,8 +117,11 @@ class Searcher {
   void probe(FrameQueue& frames) {
     constexpr size_t kMostProbes = 8;
     constexpr int kMostOfPipeline = 3;
-    // Where any plan will do, what is likely to fit comes before what is likely to be fast.
-    if (options_.first_only) settle_for_any(frames);
+    // Where any plan will do, or where there are so many frames that their bounds take most of a short time, what is
+    // likely to fit comes before what is likely to be fast.
+    constexpr size_t kMany = 1 << 14;
+    const bool settles_first = options_.first_only || frames.size() > kMany;
+    if (settles_first) settle_for_any(frames);
     // Bounds of different pipelines are not equally good: the best frame of each that has a plan.
     for (const int64_t pp : frames.pipelines()) {
       for (int probes = 0; probes < kMostOfPipeline && !is_over(); ++probes) {
@@ -134,7 +137,7 @@ class Searcher {
       if (!frame.is_probed) probe_frame(frame);
     }
     // Something is better than nothing, however short the time.
-    if (best_.fastest() == nullptr && !options_.first_only) settle_for_any(frames);
+    if (best_.fastest() == nullptr && !settles_first) settle_for_any(frames);
     look_beyond();
     best_.end_probing();
   }
