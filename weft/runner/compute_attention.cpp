@@ -129,8 +129,7 @@ at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor&
   const int64_t rows_dim = q.dim() - 4, num_queries = q.size(-2), groups = q.size(-3);
   const bool drops = a.dropout > 0 && call.draws.drops && call.draws.layer;
   const DropoutKey key = drops ? dropout_key_of(call.draws) : DropoutKey{};
-  const int64_t first_head =
-      call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries;
+  const int64_t first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries;
   if (!keys_) {
     // As layers have them: all queries, then keys, then values. The copy is the layers' own to use up.
     const int64_t rows = q.size(rows_dim);

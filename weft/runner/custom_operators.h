@@ -31,9 +31,9 @@ using CustomFunction = std::function<at::Tensor(const std::vector<at::Tensor>& o
 /// What custom operators compute, by the names that programs call them by. A value.
 class CustomOperators {
  public:
-  /// Those that programs of models call: "rotary", which turns the heads of packed queries and keys by angles ("rotary_table": by their cosines and sines), and
-  /// "norm_queries" and "norm_keys", root-mean-square norms of every head, or of all heads of a row together, and
-  /// "merge_rows", which makes one long row of several.
+  /// Those that programs of models call: "rotary", which turns the heads of packed queries and keys by angles
+  /// ("rotary_table": by their cosines and sines), and "norm_queries" and "norm_keys", root-mean-square norms of every
+  /// head, or of all heads of a row together, and "merge_rows", which makes one long row of several.
   static CustomOperators built_in();
 
   /// Fails for a name that is taken.

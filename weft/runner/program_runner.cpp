@@ -127,12 +127,12 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
         operands.push_back(read.is_leaf ? graph.leaves[read.index] : made[read.index]);
         weights.push_back(read.is_leaf ? graph.parameters[read.index] : ParameterPtr());
       }
-      made[program.operators[member.op].result] = lowered_->operators[member.op].compute(
-          operands, {.place = *plan->places[member.op],
-                     .draws = call.draws,
-                     .graph = graph,
-                     .weights = weights,
-                     .segments = call.segments ? &*call.segments : nullptr});
+      made[program.operators[member.op].result] =
+          lowered_->operators[member.op].compute(operands, {.place = *plan->places[member.op],
+                                                            .draws = call.draws,
+                                                            .graph = graph,
+                                                            .weights = weights,
+                                                            .segments = call.segments ? &*call.segments : nullptr});
     }
     for (const size_t end : segment.ends) {
       graph.ends.push_back(made[end]);
