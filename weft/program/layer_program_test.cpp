@@ -68,8 +68,8 @@ TEST(LayerProgram, RowsBetweenBlocksAreWholeOrDivided) {
     EXPECT_EQ(states_of(last.rule, strategy.operators.back().front()).result, between);
   }
   // What a strategy says is the same in both.
-  const Result<Module> pinned = with_strategy(
-      module_of(layer_shapes().front()), {{"layer", {{.pattern = "mlp.norm", .words = {{"tp", "same"}}}}}}, 2);
+  const Result<Module> pinned = with_strategy(module_of(layer_shapes().front()),
+                                              {{"layer", {{.pattern = "mlp.norm", .words = {{"tp", "same"}}}}}}, 2);
   const BlockProgram& own = *pinned->distinct_layers.front().program;
   const size_t norm = *own.program.find_operator("mlp.norm");
   EXPECT_EQ(own.divided[norm], Choice::same());
