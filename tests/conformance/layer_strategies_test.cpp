@@ -11,8 +11,7 @@ namespace {
 class LayerStrategyTraffic : public testing::TestWithParam<TinyModel> {};
 
 TEST_P(LayerStrategyTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
-  TrainingExample example{
-      .fixture = GetParam().fixture, .sizes = GetParam().sizes, .microbatches = 1, .steps = 1};
+  TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .microbatches = 1, .steps = 1};
   const Model model = example_model(example);
   uint64_t seed = first_seed(9000);
   for (uint64_t i = 0; i < draws(uint64_t{6}) && !HasFailure(); ++i, ++seed) {

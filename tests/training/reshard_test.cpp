@@ -143,8 +143,8 @@ TEST(StrategyReshard, ARunGoesOnWithAnotherStrategyOrWithoutOne) {
       std::map<std::string, at::Tensor> weights;
       for (size_t k = 0; k < plans.size(); ++k) {
         const Plan& plan = plans[k];
-        SCOPED_TRACE(fmt::format("{} {}: {} {}", tiny.name, seed, settings_text(plan),
-                                 to_json(plan.llm().strategy).dump()));
+        SCOPED_TRACE(
+            fmt::format("{} {}: {} {}", tiny.name, seed, settings_text(plan), to_json(plan.llm().strategy).dump()));
         std::optional<Checkpoint> start;
         if (k > 0) start = *read_checkpoint(scratch / checkpoint_name(static_cast<int64_t>(k)));
         weights.clear();

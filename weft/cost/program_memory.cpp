@@ -64,9 +64,7 @@ std::vector<OperatorElements> elements_of(const ProgramMeaning& meaning, const R
 }
 
 ProgramMeaning::Ranks ranks_of(const BlockSetting& setting) {
-  return {.tp = setting.tp,
-          .divides_rows = setting.row_share() > 1,
-          .reduces_first = reduces_first(setting.precision)};
+  return {.tp = setting.tp, .divides_rows = setting.row_share() > 1, .reduces_first = reduces_first(setting.precision)};
 }
 
 int64_t samples_of(const BlockProgram& block, const Segments& segments) {

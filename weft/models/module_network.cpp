@@ -64,9 +64,7 @@ std::vector<DropoutSite> dropout_sites(const Program& program) {
   std::vector<DropoutSite> sites;
   for (const Operator& op : program.operators) {
     const bool is_sum = op.kind == OperatorKind::kDropout, is_of_mlp = op.name.starts_with("mlp.");
-    sites.push_back(!is_sum     ? DropoutSite::kAttention
-                    : is_of_mlp ? DropoutSite::kMlpSum
-                                : DropoutSite::kAttentionSum);
+    sites.push_back(!is_sum ? DropoutSite::kAttention : is_of_mlp ? DropoutSite::kMlpSum : DropoutSite::kAttentionSum);
   }
   return sites;
 }
@@ -77,8 +75,7 @@ at::Tensor run_program(const ProgramBlock& program, int64_t number, const at::Te
   BlockData data{.tensors = pass.tables, .length = pass.segments.num_rows(), .segments = pass.segments};
   if (const DropoutDraws* dropout = context.dropout) {
     data.draws = {.seed = dropout->seed, .step = dropout->step};
-    data.draws.layer = {
-        .number = number, .rows = dropout->of_all(), .sites = dropout_sites(program.program().program)};
+    data.draws.layer = {.number = number, .rows = dropout->of_all(), .sites = dropout_sites(program.program().program)};
   }
   return program.run(x, data, context);
 }

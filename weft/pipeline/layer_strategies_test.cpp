@@ -53,6 +53,32 @@ TEST(LayerStrategies, RowsAreCutEverywhere) {
   }
 }
 
+/// Of the first batch, without what decides about dropout.
+double evaluated(const TrainingExample& example, const Plan& plan) {
+  double loss = 0;
+  thread_ranks().run(plan.world_size, [&](World& world) {
+    at::set_num_threads(1);
+    auto rank = TrainingRank::create(world, plan, {.seed = kExampleSeed});
+    WEFT_CHECK(rank.ok(), "{}", rank.error().message());
+    std::vector<RawInputs> samples = example_batch(example, (*rank)->numbers(), (*rank)->vocabulary(), 1);
+    for (RawInputs& sample : samples) sample.draws.reset();
+    const double own = (*rank)->evaluate(example_step_batch(**rank, samples));
+    if (world.rank() == 0) loss = own;
+  });
+  return loss;
+}
+
+TEST(LayerStrategies, EvaluationsDropNothing) {
+  TrainingExample example{.fixture = kTinyDropout.fixture, .sizes = kTinyDropout.sizes, .tp = 2, .mbs = 2};
+  const Model model = example_model(example);
+  const Plan plan = example_training_plan(example, model);
+  const double expected = evaluated(example, plan);
+  for (const char* word : {"s", "same"}) {
+    const Plan other = with_llm_strategy(plan, all_layers(model, {{.pattern = "*", .words = {{"tp", word}}}}));
+    EXPECT_NEAR(evaluated(example, other), expected, 1e-9 * expected) << word;
+  }
+}
+
 /// Of all forms that plans have but context parallelism.
 class RandomLayerStrategies : public testing::TestWithParam<TinyModel> {};
 
@@ -63,11 +89,7 @@ TEST_P(RandomLayerStrategies, EqualOneRank) {
   for (uint64_t i = 0; i < draws(uint64_t{8}) && !HasFailure(); ++i, ++seed) {
     Plan plan = random_strategy_plan(model, seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
-    plan.precision = example.precision;
-    example.mbs = plan.workload.global_batch_samples;
-    example.microbatches = 1;
-    example.frozen = plan.workload.frozen;
-    example.trainable = plan.trainable;
+    train_by(plan, example);
     expect_strategy_trains(example, model, plan);
   }
 }

@@ -84,6 +84,31 @@ TEST(ProgramForms, WhatIsDroppedDependsOnNoSplit) {
   EXPECT_GT(std::abs(train_program(alone, example_training_plan(alone, plain)).losses[0] - expected.losses[0]), 1e-6);
 }
 
+TEST(ProgramForms, EvaluationsDropNothing) {
+  const auto evaluated = [](std::string text) {
+    const std::string mask = "mask causal";
+    text.insert(text.find(mask) + mask.size(), " ; drops 0.5");
+    const TrainingExample example = plain_example();
+    const Plan plan = example_training_plan(example, program_example_model(text));
+    double loss = 0;
+    thread_ranks().run(1, [&](World& world) {
+      const auto rank = *TrainingRank::create(world, plan, {.seed = kExampleSeed});
+      StepBatch batch = program_step_batch(*rank, program_batch(*rank->numbers().program, 1, example.batch()), 1);
+      for (Inputs& inputs : batch.microbatches) inputs.draws = nullptr;
+      loss = rank->evaluate(batch);
+    });
+    return loss;
+  };
+  const Model plain = program_example_model(encoder_program(0));
+  TrainingExample alone = plain_example();
+  alone.steps = 1;
+  const double expected = train_program(alone, example_training_plan(alone, plain)).losses[0];
+  const double num_targets = static_cast<double>(
+      named_inputs(*plain.numbers.program, program_batch(*plain.numbers.program, 1, alone.batch())).num_targets);
+  EXPECT_NEAR(evaluated(encoder_program(0)) / num_targets, expected, 1e-9);
+  EXPECT_NEAR(evaluated(encoder_program(0.25)) / num_targets, expected, 1e-9);
+}
+
 TEST(ProgramForms, RandomPlansArePlainAutograd) {
   const std::vector<std::string> programs = {encoder_program(0), tied_program(), mlp_program(), heads_program()};
   for (uint64_t seed = 1; seed <= draws(uint64_t{24}) && !HasFailure(); ++seed) {

@@ -16,11 +16,7 @@ TEST_P(RandomPlans, EqualOneRank) {
     Plan plan = random_plan(model, seed);
     plan.modules.back().recompute_logits = seed % 2 == 0;
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
-    plan.precision = example.precision;
-    example.mbs = plan.workload.global_batch_samples;
-    example.microbatches = 1;
-    example.frozen = plan.workload.frozen;
-    example.trainable = plan.trainable;
+    train_by(plan, example);
     expect_same_training(train_plan(example, plan), train_by_hand(example, model));
   }
 }

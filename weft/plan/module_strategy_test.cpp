@@ -104,7 +104,8 @@ Json family_plan(const std::string& plan, const Json& strategy, const std::strin
 }
 
 TEST(ModuleStrategy, LayersOfFamiliesHaveOne) {
-  const Json strategy = {{"blocks", {{"layer", {{"mlp.down", {{"tp", "cut s"}}}, {"attention.qkv", {{"tp", "same"}}}}}}}};
+  const Json strategy = {
+      {"blocks", {{"layer", {{"mlp.down", {{"tp", "cut s"}}}, {"attention.qkv", {{"tp", "same"}}}}}}}};
   const Result<Plan> plan = read(family_plan(kTp, strategy));
   ASSERT_TRUE(plan.ok()) << plan.error().message();
   // Queries, keys and values lie in groups of heads, a gate beside what it opens on each rank.

@@ -70,8 +70,7 @@ std::vector<Choice> on_divided_rows(const Program& program, std::vector<Choice> 
 Result<BlockProgram> layer_program(const Module& module, size_t kind, int64_t tp) {
   const Block& layer = module.distinct_layers[kind];
   if (auto error = find_unsupported(layer)) return *std::move(error);
-  const ProgramSizes sizes{
-      .samples = 1, .rows = tp, .gate_shares = gate_shares(layer, tp), .has_rotary_tables = true};
+  const ProgramSizes sizes{.samples = 1, .rows = tp, .gate_shares = gate_shares(layer, tp), .has_rotary_tables = true};
   BlockProgram block;
   WEFT_TRY(block.program, program_of_layer(module, kind, sizes, layer.name));
   const Program& program = block.program;

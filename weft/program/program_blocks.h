@@ -18,8 +18,8 @@ struct BlockProgram {
   std::vector<Choice> choices;        ///< by operator: what it does on the tensor-parallel axis
   /// The same where rows between blocks are divided over that axis; empty: they never are.
   std::vector<Choice> divided = {};
-  std::vector<AxisState> held;        ///< by value: how tensor-parallel ranks hold a weight; of others nothing is said
-  size_t num_own = 0;                 ///< operators of the program; one more may make rows whole for the next block
+  std::vector<AxisState> held;  ///< by value: how tensor-parallel ranks hold a weight; of others nothing is said
+  size_t num_own = 0;           ///< operators of the program; one more may make rows whole for the next block
   ProgramRows rows;
 
   /// Whether it is a layer of a family, whose rows are packed sequences, and not a user's own.

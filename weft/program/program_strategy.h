@@ -9,7 +9,8 @@
 namespace weft {
 
 /// What operators do on the tensor-parallel axis where that is not the usual: by kind of block (its name: entry, layer,
-/// exit) entries for its operators. Operators that no entry fits do the usual. Of a family's model only layers are named.
+/// exit) entries for its operators. Operators that no entry fits do the usual. Of a family's model only layers are
+/// named.
 using BlockEntries = std::map<std::string, std::vector<StrategyEntry>>;
 
 /// The module with such choices: what its blocks compute and communicate, and which part of its weights a rank holds.

@@ -696,6 +696,15 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
   return train_plan(example, example_training_plan(example, model));
 }
 
+/// Has an example train what a plan that was drawn says, in one piece, and the plan compute as the example does.
+inline void train_by(Plan& plan, TrainingExample& example) {
+  plan.precision = example.precision;
+  example.mbs = plan.workload.global_batch_samples;
+  example.microbatches = 1;
+  example.frozen = plan.workload.frozen;
+  example.trainable = plan.trainable;
+}
+
 /// Relative tolerances.
 struct TrainingTolerance {
   double numbers = 1e-9;

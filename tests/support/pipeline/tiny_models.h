@@ -37,8 +37,7 @@ inline constexpr TinyModel kTinyVision = {"Vision", "qwen2_vl_untied",
                                           R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"};
 inline constexpr TinyModel kTinyText = {"Text", "llama_tied", "{}"};
 inline constexpr TinyModel kTinyDropout = {
-    "Dropout", "gpt2",
-    R"({"n_embd": 32, "n_head": 8, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"};
+    "Dropout", "gpt2", R"({"n_embd": 32, "n_head": 8, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"};
 
 inline auto tiny_models() {
   return testing::Values(kTinyOmni, kTinyWindows, kTinyBranches, kTinyVision, kTinyTiles,

@@ -22,8 +22,7 @@ int64_t num_operators(const Block& block) {
 
 }  // namespace
 
-ProgramNetwork::ProgramNetwork(const Module& module, const BlockRange& blocks,
-                               ParameterMaker& maker) {
+ProgramNetwork::ProgramNetwork(const Module& module, const BlockRange& blocks, ParameterMaker& maker) {
   const ModuleEnds ends = ends_of(module, maker);
   const Op* tied = tied_product(module.exit);
   is_tied_ = tied != nullptr && blocks.has_exit;

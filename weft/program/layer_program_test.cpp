@@ -1,0 +1,115 @@
+#include "weft/program/layer_program.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/program/adapter_ops.h"
+#include "weft/program/program_strategy.h"
+#include "weft/program/transformer_block.h"
+
+namespace weft {
+namespace {
+
+std::vector<TransformerBlockShape> layer_shapes() {
+  const Attention heads{.heads = 8, .kv_heads = 4, .head_dim = 4, .mask = Mask::kCausal};
+  TransformerBlockShape gated{
+      .name = "layer", .width = 32, .attention = {.attention = heads}, .mlp = {.intermediate = 24}};
+  TransformerBlockShape normed = gated;
+  normed.attention.norms_heads = true;
+  TransformerBlockShape plain = gated;
+  plain.norm = NormKind::kLayer;
+  plain.attention.has_rotary = false;
+  plain.attention.q_bias = 32, plain.attention.k_bias = plain.attention.v_bias = 16, plain.attention.out_bias = 32;
+  plain.mlp.is_gated = false, plain.mlp.has_bias = true;
+  plain.dropout = {.in_attention = 0.1, .behind_attention = 0.1, .behind_mlp = 0.1};
+  return {gated, normed, plain};
+}
+
+Module module_of(const TransformerBlockShape& shape) {
+  Module module{.width = shape.width, .distinct_layers = {make_transformer_block(shape)}, .layers = {0}};
+  for (Op& op : module.distinct_layers.front().ops) {
+    if (has_weights(op)) op.weights = std::make_shared<const OpWeights>(OpWeights{.names = {op.name}});
+  }
+  return module;
+}
+
+/// What tensor parallelism cuts of a weight where an operator is declared so.
+std::optional<size_t> declared_cut(const Op& op) {
+  if (!std::holds_alternative<Matmul>(op.shape)) return std::nullopt;
+  if (op.split() == TensorSplit::kColumn) return 0;
+  return op.split() == TensorSplit::kRow ? std::optional<size_t>(1) : std::nullopt;
+}
+
+TEST(LayerProgram, UsualChoicesHoldWeightsAsLayersDeclare) {
+  for (const TransformerBlockShape& shape : layer_shapes()) {
+    const Result<Module> made = with_strategy(module_of(shape), {{"layer", {}}}, 2);
+    ASSERT_TRUE(made.ok()) << made.error().message();
+    for (const Op& op : made->distinct_layers.front().ops) {
+      if (!op.weights) continue;
+      ASSERT_TRUE(op.held.has_value()) << op.name;
+      const std::optional<size_t> dim = op.held->weight ? std::optional(op.held->weight->dim) : std::nullopt;
+      EXPECT_EQ(dim, declared_cut(op)) << op.name;
+      EXPECT_EQ(op.held->bias.has_value(), declared_cut(op) == 0 && std::get<Matmul>(op.shape).bias_elements > 0)
+          << op.name;
+    }
+  }
+}
+
+TEST(LayerProgram, RowsBetweenBlocksAreWholeOrDivided) {
+  const Result<Module> made = with_strategy(module_of(layer_shapes().front()), {{"layer", {}}}, 2);
+  ASSERT_TRUE(made.ok()) << made.error().message();
+  const BlockProgram& block = *made->distinct_layers.front().program;
+  EXPECT_TRUE(block.is_layer());
+  for (const bool divides_rows : {false, true}) {
+    const RunStrategy strategy = run_strategy(block, divides_rows);
+    const AxisState between = divides_rows ? AxisState::shard(1) : AxisState::replicated();
+    EXPECT_EQ(strategy.sources[*block.carried_in], std::vector<AxisState>{between});
+    const Operator& last = block.program.operators.back();
+    EXPECT_EQ(last.result, *block.carried_out);
+    EXPECT_EQ(states_of(last.rule, strategy.operators.back().front()).result, between);
+  }
+  // What a strategy says is the same in both.
+  const Result<Module> pinned = with_strategy(module_of(layer_shapes().front()),
+                                              {{"layer", {{.pattern = "mlp.norm", .words = {{"tp", "same"}}}}}}, 2);
+  const BlockProgram& own = *pinned->distinct_layers.front().program;
+  const size_t norm = *own.program.find_operator("mlp.norm");
+  EXPECT_EQ(own.divided[norm], Choice::same());
+  EXPECT_NE(block.divided[norm], Choice::same());
+}
+
+TEST(LayerProgram, GatesLieInSharesThatRanksHaveNearlyAsManyOf) {
+  const auto shares = [](int64_t width, int64_t tp) {
+    TransformerBlockShape shape = layer_shapes().front();
+    shape.mlp.intermediate = width;
+    const Module made = *with_strategy(module_of(shape), {{"layer", {}}}, tp);
+    return op_named(made.distinct_layers.front(), "mlp.gate_up").held->shares;
+  };
+  EXPECT_EQ(shares(24, 2), 2);
+  EXPECT_EQ(shares(14336, 8), 8);
+  EXPECT_EQ(shares(14336, 3), 56);
+  EXPECT_EQ(shares(43, 2), 43);
+}
+
+TEST(LayerProgram, WhatHasNoProgramIsNamed) {
+  TransformerBlockShape experts = layer_shapes().front();
+  experts.mlp.experts = 4, experts.mlp.experts_per_token = 2;
+  EXPECT_NE(layer_program(module_of(experts), 0, 2).error().message().find("has experts"), std::string::npos);
+  TransformerBlockShape windows = layer_shapes().front();
+  windows.attention.attention.mask = Mask::kWindowed;
+  EXPECT_NE(layer_program(module_of(windows), 0, 2).error().message().find("attends inside of windows"),
+            std::string::npos);
+  TransformerBlockShape drops = layer_shapes().front();
+  drops.dropout.in_mlp = 0.5;
+  EXPECT_NE(layer_program(module_of(drops), 0, 2).error().message().find("drops elements inside of its MLP"),
+            std::string::npos);
+  Module adapted = module_of(layer_shapes().front());
+  Op adapter = adapted.distinct_layers.front().ops.front();
+  adapter.name = "mlp.down" + std::string(kAdapterDown);
+  adapted.distinct_layers.front().ops.push_back(adapter);
+  EXPECT_NE(layer_program(adapted, 0, 2).error().message().find("has adapters"), std::string::npos);
+  Module own = module_of(layer_shapes().front());
+  own.distinct_layers.front().layer = "mine";
+  EXPECT_NE(layer_program(own, 0, 2).error().message().find("a library's own layer"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft
