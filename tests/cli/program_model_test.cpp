@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tests/cli/training_runs.h"
+#include "weft/base/document.h"
 #include "weft/weights/safetensors_writer.h"
 
 namespace weft::train_test {
