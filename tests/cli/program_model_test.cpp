@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tests/cli/training_runs.h"
+#include "weft/base/document.h"
 #include "weft/weights/safetensors_writer.h"
 
 namespace weft::train_test {
@@ -52,6 +53,36 @@ TEST_F(ProgramModelVerbs, CountsParametersAndProducts) {
   // Table and head; a layer's four matrices and four vectors of norms.
   const int64_t layer = 24 * 8 + 8 * 8 + 16 * 8 + 8 * 16 + 4 * 8;
   EXPECT_EQ(Json::parse(run.out)["parameters"]["total"], 2 * 11 * 8 + 2 * layer) << run.out;
+}
+
+TEST_F(ProgramModelVerbs, OperatorsAreMeasuredAndPricePlans) {
+  const std::string model = (source_tree() / "docs/manual/encoder.txt").string();
+  const std::string workload =
+      folder_.write("fp32.yaml", "global_batch_samples: 8\nsequence_tokens: 6\nprecision: fp32\n");
+  const std::string space = folder_.write("two.yaml", "mbs: 2\nllm: {tp: 2, pp: 1, dp: 1}\n");
+  const std::string profile = (folder_.path() / "profile.json").string(),
+                    here = (folder_.path() / "here.yaml").string();
+  const ProgramRun measured = run_weft({"profile", "--model", model, "--workload", workload, "--space", space,
+                                        "--ranks", "2", "--time-limit", "10", "--out", profile, "--cluster-out", here});
+  ASSERT_EQ(measured.exit_status, 0) << measured.err;
+  const Json file = read_document(profile)->root;
+  ASSERT_FALSE(file["operators"].empty());
+  EXPECT_TRUE(file["blocks"].empty());
+  const auto has = [&](const std::string& op, const std::string& parts) {
+    return std::any_of(file["operators"].begin(), file["operators"].end(), [&](const Json& each) {
+      return each["operator"] == op && each["parts"] == parts && each["busy_ranks"] == 2 && each["forward_ms"] > 0;
+    });
+  };
+  // The usual strategy's part, and that of another one.
+  EXPECT_TRUE(has("einsum(rows, weight) : b s h, f h -> b s f", "2x6x8, 8x8 -> 2x6x8"));
+  EXPECT_TRUE(has("einsum(rows, weight) : b s h, f h -> b s f", "1x6x8, 16x8 -> 1x6x16"));
+  const std::string plan_file = (folder_.path() / "plan.json").string();
+  const ProgramRun planned = run_weft({"plan", "--model", model, "--workload", workload, "--space", space, "--cluster",
+                                       here, "--profile", profile, "--out", plan_file});
+  ASSERT_EQ(planned.exit_status, 0) << planned.err;
+  const ProgramRun simulated = run_weft({"simulate", "--plan", plan_file, "--profile", profile});
+  ASSERT_EQ(simulated.exit_status, 0) << simulated.err;
+  EXPECT_NE(simulated.out.find(": 3 of 3 blocks measured"), std::string::npos) << simulated.out;
 }
 
 TEST_F(ProgramModelVerbs, TrainsTheSameOnAnyRanksAndGoesOn) {

@@ -75,6 +75,15 @@ TEST_F(VerifiedProgram, IsRefusedWhereItCannotRun) {
   };
   refused(verify(with(" ; does relu", ""), "tp=8"), "--verify: act.0-0: does not say what it does");
   refused(verify(with("dim b 4", "dim b 4000000"), "tp=8"), "too many to try a strategy with, at most 16,777,216");
+  // Keys of a row are normed together, so that ranks with some of them need the others' squares.
+  const std::string keys = "weight gk [r]\nkn = custom(qkv, gk) : b s k, r -> b s k ; whole r ; heads 4 4 2 ; ";
+  const auto normed = [&](const std::string& rule) {
+    return write("normed.txt",
+                 "weft_program 1 normed\ndim b 4\ndim s 6\ndim k 24 unit 6\ndim r 8\ninput qkv [b s k]\n" + keys +
+                     rule + "calls norm_keys\n");
+  };
+  refused(verify(normed(""), "tp=8"), "--verify: kn: the result of 'cut k' differs from one device's");
+  EXPECT_EQ(run_weft(verify(normed("inside k ; "), "tp=8")).exit_status, 0);
   refused(verify(encoder(), "tp=8,dp=16", {"--nodes", "16"}), "128 ranks are too many");
 }
 
