@@ -124,8 +124,7 @@ struct Strategy {
 
   Strategy(const BlockProgram& of, const MeshGroups& groups) : block(std::make_unique<const BlockProgram>(of)) {
     const Program& program = block->program;
-    runner =
-        std::make_unique<ProgramRunner>(must(ProgramRunner::create(program, run_strategy(*block), groups)));
+    runner = std::make_unique<ProgramRunner>(must(ProgramRunner::create(program, run_strategy(*block), groups)));
     for (size_t value = 0; value < program.values.size(); ++value) {
       if (program.values[value].role == ProgramValue::Role::kResult) {
         given.emplace_back();
@@ -225,10 +224,9 @@ int main(int count, char** words) {
   const Machine machine = measure_machine(model, layer.name, 0.4 * options.seconds);
   const double profiled_s = (now_ms() - begin_ms) / 1e3;
   const OperatorTimes times(machine.profile, kRanks);
-  const GroupLink link = link_of(machine.cluster, {.link = LinkKind::kWithinNode,
-                                                   .num_ranks = kRanks,
-                                                   .num_nodes = 1,
-                                                   .most_ranks_per_node = kRanks});
+  const GroupLink link =
+      link_of(machine.cluster,
+              {.link = LinkKind::kWithinNode, .num_ranks = kRanks, .num_nodes = 1, .most_ranks_per_node = kRanks});
   const BlockSetting setting{.tp = kRanks, .precision = Precision::kFp32, .tp_link = link};
   const Segments segments = {{static_cast<double>(kRows), static_cast<double>(kSamples)}};
   Json document = {{"seed", options.seed}, {"profile_s", profiled_s}, {"reference", "usual"}};
