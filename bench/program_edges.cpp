@@ -126,13 +126,15 @@ void run_rank(World& world, const std::string& only) {
   const at::Tensor flat_slope = slope.flatten(0, 1);
 
   Turns by_edges, by_layers;
+  std::vector<at::Tensor> gradients;  // kept until the next turn, as layers keep theirs
   for (int turn = 0; turn < kTurns; ++turn) {
     const auto run_edges = [&] {
       world.all().barrier().wait();
       by_edges.add([&] {
+        gradients.clear();
         RunnerTape tape;
         runner.forward(given, {}, tape);
-        runner.backward({slope}, tape);
+        gradients = runner.backward({slope}, tape);
       });
     };
     const auto run_layers = [&] {

@@ -48,10 +48,10 @@ std::vector<at::Tensor> LocalGraph::backward(const std::vector<at::Tensor>& slop
   return found;
 }
 
-at::Tensor LocalGraph::weight_gradient(size_t leaf) const {
-  const Parameter& parameter = *parameters[leaf];
+at::Tensor LocalGraph::take_weight_gradient(size_t leaf) {
+  Parameter& parameter = *parameters[leaf];
   return parameter.gradient.defined()
-             ? parameter.gradient
+             ? std::exchange(parameter.gradient, {})
              : at::zeros_like(parameter.value, parameter.value.options().dtype(parameter.gradient_type));
 }
 

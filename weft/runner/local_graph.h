@@ -31,8 +31,8 @@ struct LocalGraph {
   /// Gradients of the leaves that have one and are no weights, of gradients of the ends; an undefined one is zero.
   /// Those of weights are added to their parameters, now or when `deferred` runs. Uses the graph up.
   std::vector<at::Tensor> backward(const std::vector<at::Tensor>& slopes);
-  /// A weight's, once all of it is there.
-  at::Tensor weight_gradient(size_t leaf) const;
+  /// A weight's, once all of it is there. It is the caller's from then on.
+  at::Tensor take_weight_gradient(size_t leaf);
 };
 
 }  // namespace weft

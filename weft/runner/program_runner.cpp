@@ -149,7 +149,7 @@ void ProgramRunner::collect_weights(size_t segment, LocalGraph& graph, std::vect
   graph.deferred->run();
   for (size_t i = leaves.size(); i-- > 0;) {
     const Arrival& arrival = lowered_->arrivals[leaves[i]];
-    if (arrival.is_weight && arrival.needs_gradient) accumulate(of_arrivals[leaves[i]], graph.weight_gradient(i));
+    if (arrival.is_weight && arrival.needs_gradient) accumulate(of_arrivals[leaves[i]], graph.take_weight_gradient(i));
   }
 }
 
@@ -159,8 +159,8 @@ void ProgramRunner::return_arrivals(size_t segment, const ShapePlan& plan, bool 
   for (size_t i = begins.size(); i-- > 0;) {
     const Arrival& arrival = lowered_->arrivals[begins[i]];
     if (!arrival.needs_gradient || arrival.is_weight != are_weights) continue;
-    accumulate(gradients[arrival.value], plan.arrivals[begins[i]]->adjoint.run(of_arrivals[begins[i]].contiguous()));
-    of_arrivals[begins[i]].reset();
+    const at::Tensor own = std::exchange(of_arrivals[begins[i]], {}).contiguous();
+    accumulate(gradients[arrival.value], plan.arrivals[begins[i]]->adjoint.run(own, is_own(own)));
   }
 }
 

@@ -68,13 +68,13 @@ at::Tensor RankSteps::communicate(const RankStep& step, const at::Tensor& x, boo
   return step.from_members.unpack(received);
 }
 
-at::Tensor RankSteps::run(const at::Tensor& x) const {
+at::Tensor RankSteps::run(const at::Tensor& x, bool may_overwrite) const {
   const at::NoGradGuard no_grad;
   at::Tensor result = x;
   bool is_own = false;  // memory that nobody else sees
   for (const RankStep& step : steps_) {
     if (is_collective(step.kind)) {
-      result = communicate(step, result, is_own);
+      result = communicate(step, result, is_own || may_overwrite);
       is_own = true;
     } else if (step.kind == StepKind::kSlice) {
       result = block_of(result, step.own);

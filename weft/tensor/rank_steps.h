@@ -20,8 +20,8 @@ class RankSteps {
   RankSteps(std::span<const Step> steps, const MeshGroups& groups);
 
   /// The rank's part of the tensor afterwards. It shares no memory with `x`, unless it is `x` itself. Outside
-  /// autograd; `x` must fit the first step.
-  at::Tensor run(const at::Tensor& x) const;
+  /// autograd; `x` must fit the first step. `may_overwrite`: sums may be made in the memory of `x`.
+  at::Tensor run(const at::Tensor& x, bool may_overwrite = false) const;
 
  private:
   struct RankStep {
