@@ -3,7 +3,7 @@
 namespace weft {
 
 const std::vector<std::string>& custom_functions() {
-  static const std::vector<std::string> names{"merge_rows", "norm_keys", "norm_queries", "rotary"};
+  static const std::vector<std::string> names{"merge_rows", "norm_keys", "norm_queries", "rotary", "rotary_table"};
   return names;
 }
 

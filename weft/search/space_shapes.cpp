@@ -35,10 +35,11 @@ void ask_for_drawn(const Plan& plan, const std::vector<SampleLoad>& samples, con
 }  // namespace
 
 Result<std::vector<BlockShape>> wanted_shapes(const Model& model, const Cluster& cluster, const Workload& workload,
-                                              const PlanSpace& space, size_t most) {
+                                              const PlanSpace& given, size_t most) {
   constexpr size_t kMostSettings = 24;
   constexpr size_t kMostCombinations = 2;
   constexpr double kMuchSlower = 3;
+  WEFT_TRY(const PlanSpace space, fitted(given, model));
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
   const Plan problem = plan_without_settings(model, cluster, std::move(load));
