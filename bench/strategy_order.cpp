@@ -20,6 +20,7 @@
 #include "weft/comm/threads/run_threads.h"
 #include "weft/cost/apply_profile.h"
 #include "weft/cost/group_link.h"
+#include "weft/cost/program_memory.h"
 #include "weft/cost/program_time.h"
 #include "weft/engine/profiler.h"
 #include "weft/program/program_strategy.h"
@@ -237,17 +238,19 @@ int main(int count, char** words) {
         ms += pass.compute_ms + pass.tp_ms;
       return ms;
     };
-    const ProgramTime price = program_time(block, setting, machine.cluster, segments, &times);
+    const ProgramMeaning meaning(block, ranks_of(setting));
+    const ProgramTime price = program_time(meaning, setting, machine.cluster, segments, &times);
     double exchanged_ms = 0;
     for (const PassTime& pass : {price.time.forward, price.time.backward_input, price.time.backward_weight})
       exchanged_ms += pass.tp_ms;
-    document["strategies"].push_back({{"name", words_of(block, blocks.front())},
-                                      {"predicted_ms", total(price)},
-                                      {"exchanged_ms", exchanged_ms},
-                                      {"measured_operators", price.num_measured},
-                                      {"scaled_operators", price.num_scaled},
-                                      {"operators", block.program.operators.size()},
-                                      {"formula_ms", total(program_time(block, setting, machine.cluster, segments))}});
+    document["strategies"].push_back(
+        {{"name", words_of(block, blocks.front())},
+         {"predicted_ms", total(price)},
+         {"exchanged_ms", exchanged_ms},
+         {"measured_operators", price.num_measured},
+         {"scaled_operators", price.num_scaled},
+         {"operators", block.program.operators.size()},
+         {"formula_ms", total(program_time(meaning, setting, machine.cluster, segments))}});
   }
   for (const Run& run : measure(blocks, options, begin_ms + 0.97 * options.seconds * 1e3))
     document["runs"].push_back({{"round", run.round},

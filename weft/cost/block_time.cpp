@@ -7,6 +7,7 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/cost/local_shape.h"
+#include "weft/cost/program_memory.h"
 #include "weft/cost/program_time.h"
 #include "weft/meaning/block_exchanges.h"
 #include "weft/program/adapter_ops.h"
@@ -259,7 +260,8 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   if (tokens <= 0) return total;
   OpTime sum;
   if (block.program) {
-    ProgramTime program = program_time(*block.program, setting, *cluster_, segments, measured_);
+    ProgramTime program =
+        program_time(*meanings_->of(block.program, ranks_of(setting)), setting, *cluster_, segments, measured_);
     total = program.time;
     sum = program.compute;
     for (PassTime* pass : {&total.forward, &total.backward_input, &total.backward_weight})

@@ -4,6 +4,7 @@
 
 #include "weft/cost/block_memory.h"
 #include "weft/cost/op_time.h"
+#include "weft/cost/program_meanings.h"
 #include "weft/spec/model.h"
 
 namespace weft {
@@ -74,10 +75,11 @@ class AnalyticTimes final : public BlockTimes {
  public:
   /// Both must outlive it.
   explicit AnalyticTimes(const Cluster& cluster, const OperatorTimes* measured = nullptr)
-      : cluster_(&cluster), measured_(measured) {}
+      : cluster_(&cluster), measured_(measured), meanings_(std::make_shared<ProgramMeanings>()) {}
   BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting,
                     const Segments& segments) const override;
   const Cluster& cluster() const { return *cluster_; }
+  ProgramMeanings& meanings() const { return *meanings_; }
 
   /// Compute as it was measured on a device by itself, whose host does not get ahead while it communicates.
   BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting, const Segments& segments,
@@ -86,6 +88,7 @@ class AnalyticTimes final : public BlockTimes {
  private:
   const Cluster* cluster_;
   const OperatorTimes* measured_;
+  std::shared_ptr<ProgramMeanings> meanings_;
 };
 
 }  // namespace weft

@@ -10,6 +10,7 @@
 #include "weft/base/as_double.h"
 #include "weft/base/hash.h"
 #include "weft/cost/measured_shape.h"
+#include "weft/cost/program_memory.h"
 #include "weft/cost/program_time.h"
 
 namespace weft {
@@ -303,7 +304,8 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   if (load.tokens <= 0 || block.ops.empty()) return {};
   Answer& answer = answer_of(module, block, setting);
   if (block.program && answer.num_operators == 0) {
-    const ProgramTime time = program_time(*block.program, setting, analytic_.cluster(), segments, operators_.get());
+    const ProgramTime time = program_time(*analytic_.meanings().of(block.program, ranks_of(setting)), setting,
+                                          analytic_.cluster(), segments, operators_.get());
     answer.num_operators = time.num_measured;
     answer.was_between = time.num_scaled > 0;
     answer.was_outside = time.num_measured < std::ssize(block.program->program.operators);

@@ -18,11 +18,11 @@ double busiest_bytes(const ProgramExchange& exchange) {
 
 }  // namespace
 
-ProgramTime program_time(const BlockProgram& block, const BlockSetting& setting, const Cluster& cluster,
+ProgramTime program_time(const ProgramMeaning& meaning, const BlockSetting& setting, const Cluster& cluster,
                          const Segments& segments, const OperatorTimes* measured) {
-  const ProgramMeaning meaning(block, ranks_of(setting));
+  const BlockProgram& block = meaning.block();
   const RunLengths lengths = meaning.lengths(samples_of(block, segments));
-  const Program sized = sized_program(block, samples_of(block, segments));
+  const Program sized = sized_program(block, lengths);
   const ShardSetting shared{.cluster = cluster,
                             .links = AxisLinks::of_one({"tp", setting.tp}, setting.tp_link),
                             .precision = setting.precision,

@@ -2,7 +2,7 @@
 
 #include "weft/cost/block_time.h"
 #include "weft/cost/operator_times.h"
-#include "weft/program/program_blocks.h"
+#include "weft/meaning/program_exchanges.h"
 
 namespace weft {
 
@@ -14,8 +14,8 @@ struct ProgramTime {
   int64_t num_measured = 0;  ///< operators whose times a profile has, exactly or from another part of the operator
   int64_t num_scaled = 0;    ///< of these, the latter
 };
-/// `measured` takes the place of formulas where it has an operator.
-ProgramTime program_time(const BlockProgram& block, const BlockSetting& setting, const Cluster& cluster,
+/// The meaning is the block's to the setting's ranks. `measured` takes the place of formulas where it has an operator.
+ProgramTime program_time(const ProgramMeaning& meaning, const BlockSetting& setting, const Cluster& cluster,
                          const Segments& segments, const OperatorTimes* measured = nullptr);
 
 }  // namespace weft

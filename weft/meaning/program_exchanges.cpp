@@ -125,8 +125,18 @@ ProgramFlow make_flow(const BlockProgram& block, const ProgramMeaning::Ranks& ra
 
 }  // namespace
 
+RunLengths lengths_of(const BlockProgram& block, int64_t samples) {
+  const Program& program = block.program;
+  auto lengths = changed_lengths(program, {{program.dims[block.rows.sample_dim].name, samples}});
+  WEFT_CHECK(lengths.ok(), "{}", lengths.error().message());
+  return *std::move(lengths);
+}
+
 Program sized_program(const BlockProgram& block, int64_t samples) {
-  const RunLengths lengths = ProgramMeaning(block, {}).lengths(samples);
+  return sized_program(block, lengths_of(block, samples));
+}
+
+Program sized_program(const BlockProgram& block, const RunLengths& lengths) {
   Program program = block.program;
   for (size_t dim = 0; dim < program.dims.size(); ++dim) {
     program.dims[dim].length = lengths[dim].length;
@@ -137,13 +147,6 @@ Program sized_program(const BlockProgram& block, int64_t samples) {
 
 ProgramMeaning::ProgramMeaning(const BlockProgram& block, const Ranks& ranks, const std::vector<bool>& wants_gradient)
     : block_(&block), flow_(make_flow(block, ranks, wants_gradient)) {}
-
-RunLengths ProgramMeaning::lengths(int64_t samples) const {
-  const Program& program = block_->program;
-  auto lengths = changed_lengths(program, {{program.dims[block_->rows.sample_dim].name, samples}});
-  WEFT_CHECK(lengths.ok(), "{}", lengths.error().message());
-  return *std::move(lengths);
-}
 
 int64_t ProgramMeaning::elements(size_t value, const std::vector<AxisState>& states, const RunLengths& lengths,
                                  std::optional<int64_t> tp_rank) const {

@@ -20,6 +20,9 @@ struct ProgramExchange {
   std::optional<size_t> inside_of = std::nullopt;  ///< the operator that does it by itself
 };
 
+/// The lengths of a block's dims in a run of so many samples.
+RunLengths lengths_of(const BlockProgram& block, int64_t samples);
+
 /// A block of a program on its tensor-parallel ranks. Everybody who needs to know what its strategy makes of it asks
 /// here: what one run takes, what a rank has of a value, what is communicated.
 class ProgramMeaning {
@@ -37,7 +40,7 @@ class ProgramMeaning {
   const BlockProgram& block() const { return *block_; }
   const ProgramFlow& flow() const { return flow_; }
   /// Of a run with so many samples.
-  RunLengths lengths(int64_t samples) const;
+  RunLengths lengths(int64_t samples) const { return lengths_of(*block_, samples); }
   /// Samples that so many rows between blocks are of.
   int64_t samples_of(int64_t rows) const { return rows / block_->rows.rows_per_sample; }
   /// Elements that a rank has of a value as it is made, or the most that any has.
@@ -57,7 +60,8 @@ class ProgramMeaning {
   ProgramFlow flow_;
 };
 
-/// The block's program with the lengths that dims have in a run of so many samples.
+/// The block's program with such lengths.
+Program sized_program(const BlockProgram& block, const RunLengths& lengths);
 Program sized_program(const BlockProgram& block, int64_t samples);
 
 /// Whether operators that are to read summands read sums instead: below fp32 each summand would be rounded by itself.
