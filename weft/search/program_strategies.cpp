@@ -175,8 +175,9 @@ Result<std::optional<StrategyGain>> improve_layers(const PlanProblem& problem, c
   std::optional<StrategyGain> gain;
   if (result.best.empty() || options.profile != nullptr) return gain;
   // One plan on drawn batches can take longer than what is left of a search that its time ended.
-  const double most_s = std::max(kLeastTime_s, kTimeShare * spent_s);
-  if (options.time_limit_s < most_s) return gain;
+  const double share_s = std::max(kLeastTime_s, kTimeShare * spent_s);
+  if (std::isfinite(share_s) && options.time_limit_s < share_s) return gain;
+  const double most_s = std::min(options.time_limit_s, share_s);
   const double end_ms = now_ms() + most_s * 1e3, usual_ms = result.best.front().step_time_ms;
   const double bound_ms = result.bound_ms;
   const std::vector<FoundPlan> found = result.best;
