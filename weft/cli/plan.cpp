@@ -92,7 +92,7 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
 Result<PlanReport> predict(FoundPlan& found, const Profile* profile) {
   const std::vector<Violation> violations = check_plan(found.plan, PlanUse::kPrice);
   WEFT_CHECK(violations.empty(), "the search made a plan that is not legal: {}", violations.front().message);
-  WEFT_TRY(PlanReport report, simulate_plan(found.plan, {.profile = profile}));
+  WEFT_TRY(PlanReport report, simulate_plan(found.plan, {.profile = profile, .steps_ms = found.steps_ms}));
   found.plan.predicted = prediction_of(report);
   return report;
 }

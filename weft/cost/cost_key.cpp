@@ -61,13 +61,13 @@ size_t CostKey::Hash::operator()(const CostKey& key) const {
 }
 
 size_t BlocksKey::Hash::operator()(const BlocksKey& key) const {
-  const BlockSetting& setting = key.setting;
+  const BlockSetting& of_block = key.setting;
   Hasher hasher;
   hasher.add(key.kind);
-  hasher.add(static_cast<int64_t>(setting.sequence_parallel) << 2 | static_cast<int64_t>(setting.experts_over_tp) << 1 |
-             static_cast<int64_t>(setting.places_whole_rows));
-  for (const int64_t part : {setting.tp, setting.cp, setting.cp_ulysses, setting.ep}) hasher.add(part);
-  for (const GroupLink* link : {&setting.tp_link, &setting.ulysses_link, &setting.ring_link, &setting.ep_link})
+  hasher.add(static_cast<int64_t>(of_block.sequence_parallel) << 2 |
+             static_cast<int64_t>(of_block.experts_over_tp) << 1 | static_cast<int64_t>(of_block.places_whole_rows));
+  for (const int64_t part : {of_block.tp, of_block.cp, of_block.cp_ulysses, of_block.ep}) hasher.add(part);
+  for (const GroupLink* link : {&of_block.tp_link, &of_block.ulysses_link, &of_block.ring_link, &of_block.ep_link})
     hasher.add(link->ring_bytes_per_ms);
   hasher.add(key.samples);
   hasher.add(key.taken);

@@ -84,12 +84,16 @@ std::vector<ScheduleRowReport> row_reports(const Plan& plan, const Schedule& sch
   return rows;
 }
 
+/// `steps` are those of the first batches.
 void add_batches(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule, int64_t batches,
-                 PlanReport& report) {
-  DrawnSamples samples(plan);
-  const SampleWork work(plan, simulator.costs());
-  std::vector<double> steps;
-  for (int64_t b = 0; b < batches; ++b) steps.push_back(simulator.run_drawn(plan, schedule, work, samples.batch(b)));
+                 std::vector<double> steps, PlanReport& report) {
+  steps.resize(std::min(steps.size(), static_cast<size_t>(batches)));
+  if (std::ssize(steps) < batches) {
+    DrawnSamples samples(plan);
+    const SampleWork work(plan, simulator.costs());
+    for (int64_t b = std::ssize(steps); b < batches; ++b)
+      steps.push_back(simulator.run_drawn(plan, schedule, work, samples.batch(b)));
+  }
   report.batches = batches;
   report.spread = spread_of(std::move(steps));
   report.step_time_ms = report.spread.mean_ms;
@@ -157,7 +161,7 @@ Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& optio
 
   const bool varies = has_distributions(plan.workload);
   const int64_t batches = options.batches.value_or(plan.batches.value_or(kDefaultBatches));
-  if (varies && batches > 0) add_batches(simulator, plan, schedule, batches, report);
+  if (varies && batches > 0) add_batches(simulator, plan, schedule, batches, options.steps_ms, report);
 
   const double seconds = report.step_time_ms * 1e-3;
   const auto samples = static_cast<double>(plan.workload.global_batch_samples);

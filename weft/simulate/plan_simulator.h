@@ -63,6 +63,7 @@ struct SimulateOptions {
   const Profile* profile = nullptr;
   std::optional<int64_t> batches = {};  ///< instead of the plan's
   Timeline* timeline = nullptr;         ///< of the mean batch
+  std::vector<double> steps_ms = {};    ///< of the first drawn batches, where these have been simulated already
 };
 
 /// Everything about a legal plan.
