@@ -65,8 +65,10 @@ def run(arguments, limit_s):
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - start
-        if process.returncode not in (0, 1):
+        if process.returncode == 2:
             return None
+        if process.returncode not in (0, 1):
+            raise SystemExit(f"plan_matrix.py: build/weft plan {' '.join(arguments)} ended with {process.returncode}; try it by itself")
         output.seek(0)
         found = json.load(output) if process.returncode == 0 else {}
     return seconds, usage.ru_utime + usage.ru_stime, found

@@ -1,4 +1,4 @@
-# A sample of the plans of training_suite_test.cpp and hetero_suite_test.cpp on MPI processes.
+# A sample of the plans of the suites of pipeline/ on MPI processes.
 if(WEFT_SANITIZE MATCHES "thread")
   return()
 endif()
@@ -25,6 +25,14 @@ foreach(size IN ITEMS 2 4)
   set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.ProgramsTrainWithAnyStrategyOn${size} PROPERTIES
                        FAIL_REGULAR_EXPRESSION "Running 0 tests;SKIPPED")
 endforeach()
+weft_mpi_test(LayersTrainWithAnyStrategyOn2 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 2 "$<TARGET_FILE:weft_pipeline_mpi_suite>"
+              "--gtest_filter=*LayersOnRanks*/tp2dp1")
+weft_mpi_test(LayersTrainWithAnyStrategyOn4 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 4 "$<TARGET_FILE:weft_pipeline_mpi_suite>"
+              "--gtest_filter=*LayersOnRanks*/tp4dp1:*LayersOnRanks*/tp2dp2")
+set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.LayersTrainWithAnyStrategyOn2 PROPERTIES
+                     FAIL_REGULAR_EXPRESSION "Running 0 tests;SKIPPED")
+set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.LayersTrainWithAnyStrategyOn4 PROPERTIES
+                     FAIL_REGULAR_EXPRESSION "Running [01] tests?;SKIPPED")
 foreach(size IN ITEMS 2 8)
   set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.EncodersGiveTheLossOfOneRankOn${size} PROPERTIES
                        FAIL_REGULAR_EXPRESSION "Running [01] test;SKIPPED")

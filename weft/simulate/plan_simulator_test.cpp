@@ -391,6 +391,19 @@ TEST(PlanSimulator, ThePlanSaysHowManyBatchesAndTheCallerMaySayOtherwise) {
   EXPECT_EQ(mean.step_time_ms, mean.mean_batch_step_time_ms);
 }
 
+TEST(PlanSimulator, StepsOfBatchesThatAreKnownAreTakenOverAndOthersSimulated) {
+  const Plan plan = shipped("qwen2-vl-7b_inline");
+  const double first_ms = simulate(plan, 1).step_time_ms;
+  const PlanReport both = simulate(plan, 2);
+  const auto with = [&](std::vector<double> steps_ms) {
+    return *simulate_plan(plan, {.batches = 2, .steps_ms = std::move(steps_ms)});
+  };
+  EXPECT_EQ(with({first_ms}).step_time_ms, both.step_time_ms);
+  EXPECT_EQ(with({first_ms}).spread.longest_ms, both.spread.longest_ms);
+  EXPECT_EQ(with({1000, 3000}).step_time_ms, 2000);
+  EXPECT_EQ(with({1000, 3000, 50000}).step_time_ms, 2000) << "of more batches than the report has";
+}
+
 TEST(PlanSimulator, SamplesThatAreAllTheSameMakeNoSpread) {
   for (const char* name : {"llama3-8b_gpipe_tp2_pp2_dp2", "qwen2-vl-7b_inline", "qwen2-vl-7b_colocated_before"}) {
     Plan plan = shipped(name);
