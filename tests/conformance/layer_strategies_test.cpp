@@ -20,8 +20,7 @@ TEST_P(LayerStrategyTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
       plan.precision = {.compute = Precision::kBf16, .master = Precision::kFp32, .reduce = Precision::kFp32};
     example.mbs = plan.workload.global_batch_samples;
     example.frozen = plan.workload.frozen;
-    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan) + " " +
-                 to_json(plan.llm().strategy).dump());
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan) + " " + strategies_text(plan));
     for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
     const StepRun run = run_step(example, plan);
     for (int64_t rank = 0; rank < plan.world_size; ++rank) {

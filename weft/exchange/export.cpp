@@ -38,10 +38,12 @@ Result<std::vector<ExportedFile>> export_plan(const Plan& plan, Target target) {
     return Error{.field = "model",
                  .problem = fmt::format("is the program {}, which no other system reads", printable(plan.model.name)),
                  .advice = "Train it with weft train, or plan a model of a known family."};
-  if (!plan.llm().strategy.is_empty())
-    return Error{.field = "modules.llm.strategy",
+  for (const ModulePlan& module : plan.modules) {
+    if (module.strategy.is_empty()) continue;
+    return Error{.field = fmt::format("modules.{}.strategy", name_of(module.kind)),
                  .problem = "says what single operators do, which no other system is told",
                  .advice = "Leave it out, or plan for the system: weft plan --for SYSTEM."};
+  }
   switch (target) {
     case Target::kMegatron:
       return export_megatron(plan);

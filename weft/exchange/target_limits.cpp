@@ -117,7 +117,9 @@ const TargetLimits& limits_for(const Plan& plan, Target target) {
 }
 
 bool can_express(const Plan& plan, Target target) {
-  if (plan.model.numbers.program || !plan.llm().strategy.is_empty()) return false;
+  const bool has_strategy = std::any_of(plan.modules.begin(), plan.modules.end(),
+                                        [](const ModulePlan& module) { return !module.strategy.is_empty(); });
+  if (plan.model.numbers.program || has_strategy) return false;
   switch (target) {
     case Target::kMegatron:
       return export_megatron(plan).ok();

@@ -75,6 +75,7 @@ class Checker {
       check_shares();
       check_layers();
       check_recompute();
+      if (!plan_.model.numbers.program && !module.strategy.is_empty()) check_recomputed_attention("with a strategy");
       check_heads();
       check_experts();
       if (module.is_encoder()) {
@@ -291,7 +292,6 @@ class Checker {
       add_here("placement", "must be base: the llm is what encoders are placed against");
     if (module_->recompute_logits && spec() != nullptr) check_logits();
     if (plan_.model.numbers.program) check_program();
-    if (!plan_.model.numbers.program && !module_->strategy.is_empty()) check_recomputed_attention("with a strategy");
   }
 
   /// What a user's own program cannot do yet, or does not say how to.

@@ -70,9 +70,9 @@ std::vector<DropoutSite> dropout_sites(const Program& program) {
 }
 
 at::Tensor run_program(const ProgramBlock& program, int64_t number, const at::Tensor& x, const LayerPass& pass,
-                       const RunContext& context) {
+                       const PackedSegments& segments, const RunContext& context) {
   WEFT_CHECK(pass.cache == nullptr && pass.shared == nullptr, "layer {} has a strategy, and rows elsewhere", number);
-  BlockData data{.tensors = pass.tables, .length = pass.segments.num_rows(), .segments = pass.segments};
+  BlockData data{.tensors = pass.tables, .length = segments.num_rows(), .segments = segments};
   if (const DropoutDraws* dropout = context.dropout) {
     data.draws = {.seed = dropout->seed, .step = dropout->step};
     data.draws.layer = {.number = number, .rows = dropout->of_all(), .sites = dropout_sites(program.program().program)};
@@ -101,13 +101,11 @@ at::Tensor AddedRows::from(int64_t layer) const {
 at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,
                                     const RunContext& context) const {
   const auto place = static_cast<size_t>(index);
+  const PackedSegments& segments = is_windowed_[place] ? pass.windows : pass.segments;
   if (const ProgramBlock* program = programs_[place].get())
-    return run_program(*program, layers_[place].number, x, pass, context);
-  const AttentionCall call{.segments = is_windowed_[place] ? pass.windows : pass.segments,
-                           .rotary = pass.rotary,
-                           .cache = pass.cache,
-                           .layer = index,
-                           .context = pass.shared.get()};
+    return run_program(*program, layers_[place].number, x, pass, segments, context);
+  const AttentionCall call{
+      .segments = segments, .rotary = pass.rotary, .cache = pass.cache, .layer = index, .context = pass.shared.get()};
   if (const OwnLayer* own = own_layers_[place].get()) return own->forward(layers_[place], x, call, context);
   return layers_[place].forward(x, call, context);
 }
@@ -140,16 +138,15 @@ void ModuleNetwork::make_layers(const Module& module, const BlockRange& blocks, 
     maker.next_block();
     const Block& block = block_at(module, index + 1);
     const OpParameterMaker make(block, path_of_block(module, index + 1), module.deviation, maker);
+    is_windowed_.push_back(std::get<Attention>(op_named(block, "attention.core").shape).mask == Mask::kWindowed);
     programs_.push_back(block.program ? std::make_shared<ProgramBlock>(make) : nullptr);
     if (block.program) {
       layers_.emplace_back().number = index;
       own_layers_.push_back(nullptr);
-      is_windowed_.push_back(false);
       continue;
     }
     layers_.push_back(make_transformer_layer(make, index, normalizes_expert_weights));
     own_layers_.push_back(block.layer.empty() ? nullptr : make_own_layer(block.layer, make, index));
-    is_windowed_.push_back(std::get<Attention>(op_named(block, "attention.core").shape).mask == Mask::kWindowed);
   }
 }
 

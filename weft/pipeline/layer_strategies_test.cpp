@@ -12,7 +12,7 @@ namespace {
 constexpr double kEpsilon = 1e-5;
 
 void expect_strategy_trains(const TrainingExample& example, const Model& model, const Plan& plan) {
-  SCOPED_TRACE(to_json(plan.llm().strategy).dump());
+  SCOPED_TRACE(strategies_text(plan));
   for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
   if (testing::Test::HasFailure()) return;
   expect_same_training(train_plan(example, plan), train_by_hand(example, model));

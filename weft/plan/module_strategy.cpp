@@ -35,9 +35,6 @@ std::optional<Error> apply(const ModulePlan& module, Model& model) {
   const auto spec = std::find_if(model.modules.begin(), model.modules.end(),
                                  [&](const Module& each) { return each.kind == module.kind; });
   if (spec == model.modules.end()) return std::nullopt;  // the check says so
-  if (!spec->entry.program && module.kind != ModuleKind::kLlm)
-    return Error{.problem = "is given for an encoder, whose layers have one strategy, the usual one",
-                 .advice = "Leave it out: strategies are for layers of the llm, and for programs of your own."};
   if (!spec->entry.program && module.cp > 1)
     return Error{.problem = fmt::format("is given, but cp is {}, and layers with a strategy have all rows of their "
                                         "sequences on their tensor-parallel ranks",

@@ -23,7 +23,7 @@ ModuleStrategy read_module_strategy(Fields fields);
 Json to_json(const ModuleStrategy& strategy);
 
 /// Has the blocks of the plan's model do what the strategies of its modules say: from then on everybody who asks the
-/// model sees them. Fails, with the field, where a strategy is not for this plan: another mesh, an encoder, a kind of
+/// model sees them. Fails, with the field, where a strategy is not for this plan: another mesh, a kind of
 /// block or an operator that it has not, a layer with experts or adapters, a choice that a rule does not allow.
 std::optional<Error> apply_strategies(Plan& plan);
 

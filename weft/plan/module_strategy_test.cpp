@@ -143,8 +143,32 @@ TEST(ModuleStrategy, WhatFamiliesCannotDoIsRefusedByField) {
   Json experts = family_plan("qwen3-30b-a3b_zb_h1_ep8", entries("moe layer", {{"mlp.down", "s"}}));
   experts["modules"]["llm"]["tp"] = 2;
   expect(experts, "llm.strategy.blocks.moe layer: has experts, which strategies do not divide yet");
-  expect(family_plan("qwen2-vl-7b_inline", entries("layer", {{"mlp.down", "s"}}), "vision"),
-         "vision.strategy: is given for an encoder");
+  const auto encoder = [&](const std::string& kind, const Json& words) {
+    return family_plan("qwen2-vl-7b_inline", entries(kind, words), "vision");
+  };
+  Json alone = encoder("layer", {{"mlp.down", "s"}});
+  alone["modules"]["vision"]["tp"] = 1;
+  expect(alone, "vision.strategy: is given, but tp is 1");
+  expect(encoder("entry", {{"*", "s"}}), "vision.strategy.blocks.entry: is an end of the module");
+  expect(encoder("exit", {{"*", "s"}}), "vision.strategy.blocks.exit: is an end of the module");
+  expect(encoder("layer", {{"mlp.gate_up", "s"}}),
+         "vision.strategy.blocks.layer.mlp.gate_up: no operator of layer fits");
+  Json apart = encoder("layer", {{"mlp.down", "s"}});
+  apart["modules"]["vision"]["cp"] = 2;
+  expect(apart, "vision.strategy: is given, but cp is 2");
+}
+
+TEST(ModuleStrategy, LayersOfEncodersHaveOne) {
+  const Json strategy = {{"blocks", {{"layer", {{"mlp.down", {{"tp", "cut s"}}}}}}}};
+  const Result<Plan> plan = read(family_plan("qwen2-vl-7b_inline", strategy, "vision"));
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  const Module& vision = *plan->model.find(ModuleKind::kVision);
+  const Block& layer = vision.distinct_layers.front();
+  EXPECT_EQ(op_named(layer, "mlp.down").held, HeldWeights{});
+  EXPECT_EQ(op_named(layer, "mlp.up").held->weight->dim, 0);
+  EXPECT_EQ(vision.entry.program, nullptr);
+  EXPECT_EQ(vision.exit.program, nullptr);
+  for (const Block& other : plan->model.modules.back().distinct_layers) EXPECT_EQ(other.program, nullptr);
 }
 
 }  // namespace

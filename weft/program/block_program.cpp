@@ -39,12 +39,12 @@ bool is_grouping(const Op& op, RowsPerToken before, int64_t width) {
 /// Writes the operators of blocks one after the other.
 class BlockWriter {
  public:
-  BlockWriter(std::string name, const Module& module, const ProgramSizes& sizes)
-      : code_(std::move(name)), sizes_(sizes), width_(module.width) {
+  BlockWriter(std::string name, int64_t width, const std::vector<const Block*>& blocks, const ProgramSizes& sizes)
+      : code_(std::move(name)), sizes_(sizes), width_(width) {
     // Rows that are merged later stay together, and there are as many as every operator needs.
     int64_t divisor = 1;
-    for (int64_t place = 0; place < num_blocks(module); ++place) {
-      for (const Op& op : block_at(module, place).ops) {
+    for (const Block* block : blocks) {
+      for (const Op& op : block->ops) {
         divisor = std::lcm(divisor, op.rows.denominator);
         if (op.rows.denominator > 1 && is_grouping(op, {}, width_)) merged_ = std::lcm(merged_, op.rows.denominator);
       }
@@ -402,10 +402,16 @@ class BlockWriter {
   std::string named_;
 };
 
+std::vector<const Block*> blocks_of(const Module& module) {
+  std::vector<const Block*> blocks;
+  for (int64_t place = 0; place < num_blocks(module); ++place) blocks.push_back(&block_at(module, place));
+  return blocks;
+}
+
 }  // namespace
 
 Result<Program> program_of(const Module& module, const ProgramSizes& sizes, std::string name) {
-  BlockWriter writer(std::move(name), module, sizes);
+  BlockWriter writer(std::move(name), module.width, blocks_of(module), sizes);
   writer.write(module.entry, "", true);
   // Neighbours of one kind are a repeat.
   const std::vector<int64_t> branches = branch_layers(module);
@@ -427,7 +433,7 @@ Result<Program> program_of(const Module& module, const ProgramSizes& sizes, std:
 }
 
 Result<Program> program_of_layers(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name) {
-  BlockWriter writer(std::move(name), module, sizes);
+  BlockWriter writer(std::move(name), module.width, blocks_of(module), sizes);
   writer.begin_with_rows();
   const int64_t count = std::count(module.layers.begin(), module.layers.end(), kind);
   writer.repeat(module.distinct_layers[kind], "", std::max<int64_t>(1, count));
@@ -435,9 +441,10 @@ Result<Program> program_of_layers(const Module& module, size_t kind, const Progr
 }
 
 Result<Program> program_of_layer(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name) {
-  BlockWriter writer(std::move(name), module, sizes);
+  const Block& layer = module.distinct_layers[kind];
+  BlockWriter writer(std::move(name), module.width, {&layer}, sizes);
   writer.begin_with_rows();
-  writer.write(module.distinct_layers[kind], "", false);
+  writer.write(layer, "", false);
   return writer.finish();
 }
 

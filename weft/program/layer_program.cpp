@@ -25,13 +25,9 @@ std::optional<Error> find_unsupported(const Block& block) {
     return refused("has adapters, which strategies do not divide yet",
                    "Leave the strategy out, or train without adapters.");
   for (const Op& op : block.ops) {
-    const auto* attention = std::get_if<Attention>(&op.shape);
-    const bool is_windowed = attention != nullptr && attention->mask == Mask::kWindowed;
     const auto* pointwise = std::get_if<Pointwise>(&op.shape);
-    const bool drops_inside = pointwise != nullptr && !pointwise->is_sum && dropout_of(op) > 0;
-    if (is_windowed || drops_inside)
-      return refused(fmt::format("has {}, which {}", op.name,
-                                 is_windowed ? "attends inside of windows" : "drops elements inside of its MLP"),
+    if (pointwise != nullptr && !pointwise->is_sum && dropout_of(op) > 0)
+      return refused(fmt::format("has {}, which drops elements inside of its MLP", op.name),
                      "Leave it out: strategies do not divide such layers yet.");
   }
   return std::nullopt;

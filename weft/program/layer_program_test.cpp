@@ -89,14 +89,22 @@ TEST(LayerProgram, GatesLieInSharesThatRanksHaveNearlyAsManyOf) {
   EXPECT_EQ(shares(43, 2), 43);
 }
 
+TEST(LayerProgram, RowsThatTheExitMergesAreDividedOneByOne) {
+  Module module = module_of(layer_shapes().front());
+  module.exit.ops.push_back({.name = "merger.up",
+                             .shape = Matmul{.in = 4 * module.width, .out = module.width},
+                             .rows = {.numerator = 1, .denominator = 4}});
+  const Result<BlockProgram> block = layer_program(module, 0, 2);
+  ASSERT_TRUE(block.ok()) << block.error().message();
+  const ProgramDim& rows = block->program.dims[block->rows.sample_dim];
+  EXPECT_EQ(rows.unit, 1);
+  EXPECT_EQ(rows.length, 2);
+}
+
 TEST(LayerProgram, WhatHasNoProgramIsNamed) {
   TransformerBlockShape experts = layer_shapes().front();
   experts.mlp.experts = 4, experts.mlp.experts_per_token = 2;
   EXPECT_NE(layer_program(module_of(experts), 0, 2).error().message().find("has experts"), std::string::npos);
-  TransformerBlockShape windows = layer_shapes().front();
-  windows.attention.attention.mask = Mask::kWindowed;
-  EXPECT_NE(layer_program(module_of(windows), 0, 2).error().message().find("attends inside of windows"),
-            std::string::npos);
   TransformerBlockShape drops = layer_shapes().front();
   drops.dropout.in_mlp = 0.5;
   EXPECT_NE(layer_program(module_of(drops), 0, 2).error().message().find("drops elements inside of its MLP"),

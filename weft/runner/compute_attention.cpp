@@ -128,7 +128,8 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
 
 at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Range own,
                                           const Call& call) const {
-  const Attention& a = op().attention;
+  Attention a = op().attention;
+  if (a.mask == Mask::kWindowed) a.mask = Mask::kFull;  // the segments are the windows
   const int64_t rows_dim = q.dim() - 4, num_queries = q.size(-2), groups = q.size(-3);
   const bool drops = a.dropout > 0 && call.draws.drops && call.draws.layer;
   const DropoutKey key = drops ? dropout_key_of(call.draws) : DropoutKey{};

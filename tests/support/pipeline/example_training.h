@@ -741,12 +741,20 @@ inline void expect_same_training(const TrainingOutcome& found, const TrainingOut
   }
 }
 
-/// The plan with a strategy for its llm.
-inline Plan with_llm_strategy(Plan plan, BlockEntries blocks) {
-  plan.modules.back().strategy = {.mesh = {{"tp", plan.llm().tp}}, .blocks = std::move(blocks)};
+/// The plan with strategies for modules of it.
+inline Plan with_strategies(Plan plan, std::map<ModuleKind, BlockEntries> strategies) {
+  for (ModulePlan& module : plan.modules) {
+    if (const auto own = strategies.find(module.kind); own != strategies.end())
+      module.strategy = {.mesh = {{"tp", module.tp}}, .blocks = std::move(own->second)};
+  }
   const auto wrong = apply_strategies(plan);
   WEFT_CHECK(!wrong, "{}", wrong->message());
   return plan;
+}
+
+/// The plan with a strategy for its llm.
+inline Plan with_llm_strategy(Plan plan, BlockEntries blocks) {
+  return with_strategies(std::move(plan), {{ModuleKind::kLlm, std::move(blocks)}});
 }
 
 }  // namespace weft

@@ -54,9 +54,11 @@ at::Tensor VisionEncoder::enter(const Inputs& inputs, const std::vector<MediaRow
 }
 
 LayerPass VisionEncoder::begin(const Inputs& inputs, at::ScalarType type) const {
-  return {.segments = inputs.vision->frames,
-          .windows = inputs.vision->windows,
-          .rotary = rotary(inputs.vision->positions, type)};
+  LayerPass pass{.segments = inputs.vision->frames,
+                 .windows = inputs.vision->windows,
+                 .rotary = rotary(inputs.vision->positions, type)};
+  add_rotary_rows(pass);
+  return pass;
 }
 
 at::Tensor VisionEncoder::leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
