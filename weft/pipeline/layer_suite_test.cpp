@@ -14,7 +14,7 @@ struct Ranks {
 class LayersOnRanks : public testing::TestWithParam<Ranks> {};
 
 TEST_P(LayersOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
-  const std::vector<TinyModel> models = {kTinyText, {"HeadNorms", "qwen3", "{}"}, kTinyDropout, kTinyVision};
+  const std::vector<TinyModel> models = {kTinyText, {"HeadNorms", "qwen3", "{}"}, kTinyDropout, kTinyWindows};
   const auto [tp, dp] = GetParam();
   for (uint64_t seed = 1; seed <= draws(uint64_t{8}) && !HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
