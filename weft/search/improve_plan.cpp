@@ -42,6 +42,14 @@ PlanKind kind_of(const Candidate& c) {
   return kind;
 }
 
+/// Whether encoders are where they are, and run as they do there.
+bool has_same_encoders(const Candidate& a, const Candidate& b) {
+  return std::equal(
+      a.encoders.begin(), a.encoders.end(), b.encoders.begin(), [](const EncoderChoice& x, const EncoderChoice& y) {
+        return x.placement == y.placement && (x.form == y.form || x.placement == ModulePlacement::kInline);
+      });
+}
+
 /// What a search knows of plans besides their time.
 void finish(const Workbench& bench, FoundPlan& plan) {
   plan.bound_ms = plan.step_time_ms;
@@ -53,8 +61,12 @@ void finish(const Workbench& bench, FoundPlan& plan) {
 
 class PlanClimb::Improver {
  public:
-  Improver(Workbench& bench, const FoundPlan& found, DrawnObjective* drawn)
-      : bench_(bench), best_(found), drawn_(drawn), space_(widened(bench.space())) {}
+  Improver(Workbench& bench, const FoundPlan& found, DrawnObjective* drawn, bool holds_encoders)
+      : bench_(bench),
+        best_(found),
+        drawn_(drawn),
+        space_(widened(bench.space())),
+        holds_encoders_(holds_encoders && bench.num_encoders() > 0) {}
 
   void climb(int64_t num_tries, const Deadline& deadline) {
     deadline_ = deadline;
@@ -63,17 +75,22 @@ class PlanClimb::Improver {
     if (!has_begun_) {
       has_begun_ = true;
       place_again();
-      around_ = neighbours();
+      turn_to_neighbours();
     }
-    for (; in_vain_ < around_.size() && !is_over(); ++in_vain_) {
-      if (!try_candidate(around_[next_++ % around_.size()])) continue;
-      has_improved_ = true;
-      around_ = neighbours();
-      in_vain_ = 0;
+    while (!has_ended() && !is_over()) {
+      if (in_vain_ >= around_.size()) {
+        holds_encoders_ = false;
+        turn_to_neighbours();
+      } else if (try_candidate(around_[next_++ % around_.size()])) {
+        has_improved_ = true;
+        turn_to_neighbours();
+      } else {
+        ++in_vain_;
+      }
     }
   }
 
-  bool has_ended() const { return has_begun_ && in_vain_ >= around_.size(); }
+  bool has_ended() const { return has_begun_ && !holds_encoders_ && in_vain_ >= around_.size(); }
   bool has_improved() const { return has_improved_; }
   const FoundPlan& best() const { return best_; }
 
@@ -125,7 +142,12 @@ class PlanClimb::Improver {
   }
 
  private:
-  std::vector<Candidate> neighbours() const { return neighbours_of(best_.candidate, bench_.plan(), space_); }
+  void turn_to_neighbours() {
+    around_ = neighbours_of(best_.candidate, bench_.plan(), space_);
+    if (holds_encoders_)
+      std::erase_if(around_, [&](const Candidate& c) { return !has_same_encoders(c, best_.candidate); });
+    in_vain_ = 0;
+  }
 
   /// With several chunks a rank, where the space has a rule.
   void place_again() {
@@ -170,11 +192,12 @@ class PlanClimb::Improver {
   // The climb.
   std::vector<Candidate> around_;
   size_t next_ = 0, in_vain_ = 0;
+  bool holds_encoders_ = false;
   bool has_begun_ = false, has_improved_ = false;
 };
 
-PlanClimb::PlanClimb(Workbench& bench, const FoundPlan& start, DrawnObjective* drawn)
-    : bench_(&bench), improver_(std::make_unique<Improver>(bench, start, drawn)) {}
+PlanClimb::PlanClimb(Workbench& bench, const FoundPlan& start, DrawnObjective* drawn, bool holds_encoders)
+    : bench_(&bench), improver_(std::make_unique<Improver>(bench, start, drawn, holds_encoders)) {}
 PlanClimb::~PlanClimb() = default;
 PlanClimb::PlanClimb(PlanClimb&&) noexcept = default;
 PlanClimb& PlanClimb::operator=(PlanClimb&&) noexcept = default;

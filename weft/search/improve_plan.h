@@ -13,8 +13,10 @@ namespace weft {
 /// it is; all settings are tried in the same order, so the answer is always the same unless the time ends it.
 class PlanClimb {
  public:
-  /// `drawn` compares plans where drawn batches decide. What is handed in must outlive it.
-  PlanClimb(Workbench& bench, const FoundPlan& start, DrawnObjective* drawn);
+  /// `drawn` compares plans where drawn batches decide. What is handed in must outlive it. `holds_encoders`: encoders
+  /// stay where they are, and are run in the same form, until no other neighbour is better: plans of several kinds
+  /// would else all become one soon.
+  PlanClimb(Workbench& bench, const FoundPlan& start, DrawnObjective* drawn, bool holds_encoders = false);
   ~PlanClimb();
   PlanClimb(PlanClimb&&) noexcept;
   PlanClimb& operator=(PlanClimb&&) noexcept;

@@ -104,6 +104,55 @@ TEST(ImprovePlan, ClimbingInRoundsLeadsWhereClimbingInOneGoDoes) {
   }
 }
 
+/// The space in which encoders are only where a candidate has them, and are only run as it does.
+PlanSpace with_encoders_of(const Candidate& c, const PlanProblem& problem) {
+  PlanSpace space = problem.space;
+  for (size_t e = 0; e + 1 < problem.model.modules.size(); ++e) {
+    EncoderSpace& encoder = space.encoders[problem.model.modules[e].kind];
+    const EncoderChoice& choice = c.encoders[e];
+    const auto is_at = [&](ModulePlacement placement) { return choice.placement == placement; };
+    encoder.allows_inline = is_at(ModulePlacement::kInline);
+    encoder.allows_colocated = is_at(ModulePlacement::kColocated);
+    encoder.allows_disjoint = is_at(ModulePlacement::kDisjoint);
+    encoder.allows_partial = is_at(ModulePlacement::kPartial);
+    encoder.allows_before = choice.form == EncoderForm::kBefore;
+    encoder.allows_fill = choice.form == EncoderForm::kFill;
+    encoder.given.insert("form");
+  }
+  return space;
+}
+
+TEST(ImprovePlan, AClimbThatHoldsEncodersMovesThemOnlyWhenNothingElseHelps) {
+  int num_moved = 0;
+  for (const PlanProblem& problem : problems()) {
+    if (problem.model.modules.size() == 1) continue;
+    const PlanSearchResult found = *search_plans(problem.model, problem.cluster, problem.workload, problem.space,
+                                                 {.time_limit_s = kLong_s, .top = 6, .batches = 0, .improves = false});
+    const FoundPlan& start = found.best.back();
+    const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    const PlanSpace pinned_space = with_encoders_of(start.candidate, problem);
+    Workbench bench(problem.space, plan, *PlanSimulator::create(plan));
+    Workbench pinned_bench(pinned_space, plan, *PlanSimulator::create(plan));
+    PlanClimb pinned(pinned_bench, start, nullptr);
+    pinned.go_on(5000, Deadline(kLong_s));
+    ASSERT_TRUE(pinned.has_ended());
+    PlanClimb holds(bench, start, nullptr, /*holds_encoders=*/true);
+    bool has_met = false;
+    for (int tries = 0; !holds.has_ended() && tries < 5000; ++tries) {
+      holds.go_on(1, Deadline(kLong_s));
+      has_met |= plan_to_text(holds.best().plan) == plan_to_text(pinned.best().plan);
+    }
+    EXPECT_TRUE(holds.has_ended());
+    EXPECT_TRUE(has_met) << problem.model.name << ": " << pinned.best().candidate.text(plan);
+    num_moved += holds.best_ms() < pinned.best_ms() ? 1 : 0;
+    // No neighbour of the last is better.
+    PlanClimb again(bench, holds.best(), nullptr);
+    again.go_on(5000, Deadline(kLong_s));
+    EXPECT_EQ(again.best_ms(), holds.best_ms()) << problem.model.name;
+  }
+  EXPECT_GE(num_moved, 1);
+}
+
 TEST(ImprovePlan, LogitsAreRecomputedWhereThatMakesStepsShorter) {
   // Few layers and a large vocabulary: much of what is kept is logits.
   int num_recomputed = 0;

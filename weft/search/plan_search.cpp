@@ -209,7 +209,8 @@ class Searcher {
     // Plans of other kinds may become faster than the best has. Before the search proper: where long samples are rare
     // its bounds rule out little, and it takes whatever time there is. The rest is for bounds.
     constexpr size_t kMostStarts = 4;
-    for (size_t i = 0; i < std::min(kMostStarts, starts.size()); ++i) climbs_.emplace_back(bench_, starts[i], drawn_);
+    for (size_t i = 0; i < std::min(kMostStarts, starts.size()); ++i)
+      climbs_.emplace_back(bench_, starts[i], drawn_, /*holds_encoders=*/true);
     go_on_with_starts(Deadline(Deadline::Clock::now() + deadline_.left() / 2, options_.stop));
     if (!climbs_.empty() && climbs_.front().best_ms() < best_.fastest()->step_time_ms)
       best_.offer(climbs_.front().best());
@@ -217,7 +218,7 @@ class Searcher {
 
   /// In rounds, so that none takes the time of all; the fastest is the first then.
   void go_on_with_starts(const Deadline& deadline) {
-    constexpr int64_t kRounds = 5, kTriesARound = 60;
+    constexpr int64_t kRounds = 8, kTriesARound = 60;
     while (num_rounds_ < kRounds && !deadline.is_over()) {
       for (PlanClimb& climb : climbs_) climb.go_on(kTriesARound, deadline);
       std::stable_sort(climbs_.begin(), climbs_.end(),
