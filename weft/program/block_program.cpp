@@ -440,8 +440,10 @@ Result<Program> program_of_layers(const Module& module, size_t kind, const Progr
   return writer.finish();
 }
 
-Result<Program> program_of_layer(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name) {
-  const Block& layer = module.distinct_layers[kind];
+Result<Program> program_of_layer(const Module& module, size_t kind, size_t num_ops, const ProgramSizes& sizes,
+                                 std::string name) {
+  Block layer = module.distinct_layers[kind];
+  layer.ops.resize(num_ops);
   BlockWriter writer(std::move(name), module.width, {&layer}, sizes);
   writer.begin_with_rows();
   writer.write(layer, "", false);
