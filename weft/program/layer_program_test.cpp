@@ -1,5 +1,7 @@
 #include "weft/program/layer_program.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "weft/program/adapter_ops.h"
@@ -101,10 +103,63 @@ TEST(LayerProgram, RowsThatTheExitMergesAreDividedOneByOne) {
   EXPECT_EQ(rows.length, 2);
 }
 
-TEST(LayerProgram, WhatHasNoProgramIsNamed) {
-  TransformerBlockShape experts = layer_shapes().front();
+TransformerBlockShape expert_shape() {
+  TransformerBlockShape experts = layer_shapes()[1];
   experts.mlp.experts = 4, experts.mlp.experts_per_token = 2;
-  EXPECT_NE(layer_program(module_of(experts), 0, 2).error().message().find("has experts"), std::string::npos);
+  return experts;
+}
+
+TEST(LayerProgram, EndsBeforeExperts) {
+  for (const std::optional<double> scale : {std::optional<double>(), std::optional(0.1)}) {
+    TransformerBlockShape shape = expert_shape();
+    shape.scale = scale;
+    const Result<Module> made = with_strategy(module_of(shape), {{"layer", {}}}, 2);
+    ASSERT_TRUE(made.ok()) << made.error().message();
+    const Block& layer = made->distinct_layers.front();
+    const size_t num_ops = num_in_program(layer);
+    ASSERT_LT(num_ops, layer.ops.size());
+    EXPECT_EQ(layer.ops[num_ops - 1].name, "attention.sum");
+    EXPECT_EQ(layer.ops[num_ops].name, "mlp.norm");
+    // What it ends in gives rows as they lie between blocks.
+    const BlockProgram& block = *layer.program;
+    EXPECT_EQ(block.program.operators[block.num_own - 1].name, "attention.sum");
+    EXPECT_EQ(block.program.operators.size(), block.num_own + 1);
+    EXPECT_EQ(*block.carried_out, block.program.operators.back().result);
+    // The other half is held as without a strategy.
+    for (size_t i = 0; i < layer.ops.size(); ++i)
+      EXPECT_EQ(layer.ops[i].held.has_value(), i < num_ops && layer.ops[i].weights) << layer.ops[i].name;
+  }
+  const Module dense = *with_strategy(module_of(layer_shapes().front()), {{"layer", {}}}, 2);
+  const Block& layer = dense.distinct_layers.front();
+  EXPECT_EQ(num_in_program(layer), layer.ops.size());
+  EXPECT_EQ(num_in_program(module_of(expert_shape()).distinct_layers.front()), 0u);
+}
+
+TEST(LayerProgram, NoPatternFitsWhatComesBehindIt) {
+  const Module module = module_of(expert_shape());
+  for (const auto& [pattern, fits] : std::map<std::string, std::string>{{"mlp.norm", "mlp.norm"},
+                                                                        {"moe.router", "moe.router"},
+                                                                        {"moe.*", "moe.router"},
+                                                                        {"mlp.down", "mlp.down"},
+                                                                        {"*norm", "mlp.norm"},
+                                                                        {"*", "mlp.norm"}}) {
+    const Result<Module> made =
+        with_strategy(module, {{"layer", {{.pattern = pattern, .words = {{"tp", "same"}}}}}}, 2);
+    ASSERT_FALSE(made.ok()) << pattern;
+    EXPECT_EQ(made.error().field, "layer." + pattern);
+    EXPECT_TRUE(made.error().problem.starts_with("fits " + fits + ", an operator of the half")) << made.error().problem;
+    EXPECT_TRUE(made.error().advice.starts_with("Name attention.norm, attention.qkv,")) << made.error().advice;
+  }
+  for (const char* pattern : {"attention.*", "attention.norm", "*.qkv"})
+    EXPECT_TRUE(with_strategy(module, {{"layer", {{.pattern = pattern, .words = {{"tp", "same"}}}}}}, 2).ok())
+        << pattern;
+  const Result<Module> unknown =
+      with_strategy(module, {{"layer", {{.pattern = "attention.up", .words = {{"tp", "same"}}}}}}, 2);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_TRUE(unknown.error().problem.starts_with("no operator of layer fits")) << unknown.error().problem;
+}
+
+TEST(LayerProgram, WhatHasNoProgramIsNamed) {
   TransformerBlockShape drops = layer_shapes().front();
   drops.dropout.in_mlp = 0.5;
   EXPECT_NE(layer_program(module_of(drops), 0, 2).error().message().find("drops elements inside of its MLP"),
