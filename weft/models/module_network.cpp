@@ -63,8 +63,11 @@ std::shared_ptr<const OwnLayer> make_own_layer(const std::string& name, const Op
 std::vector<DropoutSite> dropout_sites(const Program& program) {
   std::vector<DropoutSite> sites;
   for (const Operator& op : program.operators) {
-    const bool is_sum = op.kind == OperatorKind::kDropout, is_of_mlp = op.name.starts_with("mlp.");
-    sites.push_back(!is_sum ? DropoutSite::kAttention : is_of_mlp ? DropoutSite::kMlpSum : DropoutSite::kAttentionSum);
+    DropoutSite site = DropoutSite::kAttention;
+    if (op.name == "attention.sum.dropout") site = DropoutSite::kAttentionSum;
+    if (op.name == "mlp.activation.dropout") site = DropoutSite::kMlp;
+    if (op.name == "mlp.sum.dropout") site = DropoutSite::kMlpSum;
+    sites.push_back(site);
   }
   return sites;
 }

@@ -300,6 +300,9 @@ class BlockWriter {
       return refuse(
           op, fmt::format("makes {} elements of {} after rows of {}", p.elements_out, p.elements_in, flow_.width));
     }
+    if (p.dropout > 0)
+      next.value = code_.add(OperatorKind::kDropout, name + ".dropout", fmt::format("{} -> {}", one, one), {next.value},
+                             {.as = named(next), .calculation = {.dropout = p.dropout}});
     flow_ = next;
   }
 

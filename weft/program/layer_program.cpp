@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "weft/base/divisors.h"
 #include "weft/program/adapter_ops.h"
 #include "weft/program/block_program.h"
-#include "weft/program/dropping_ops.h"
 
 namespace weft {
 namespace {
@@ -21,12 +18,6 @@ std::optional<Error> find_unsupported(const Block& block) {
   if (has_adapters(block))
     return refused("has adapters, which strategies do not divide yet",
                    "Leave the strategy out, or train without adapters.");
-  for (const Op& op : block.ops) {
-    const auto* pointwise = std::get_if<Pointwise>(&op.shape);
-    if (pointwise != nullptr && !pointwise->is_sum && dropout_of(op) > 0)
-      return refused(fmt::format("has {}, which drops elements inside of its MLP", op.name),
-                     "Leave it out: strategies do not divide such layers yet.");
-  }
   return std::nullopt;
 }
 
