@@ -124,7 +124,7 @@ TEST_P(Reshard, ACheckpointGoesOnByAnyOtherPlan) {
 /// Weights lie otherwise in layers with strategies, and have the same names.
 TEST(StrategyReshard, ARunGoesOnWithAnotherStrategyOrWithoutOne) {
   for (const TinyModel& tiny : {TinyModel{"Text", "llama_tied", "{}"}, TinyModel{"Norms", "qwen3", "{}"},
-                                TinyModel{"Transposed", "gpt2", R"({"n_embd": 32, "n_head": 8})"}}) {
+                                TinyModel{"Transposed", "gpt2", R"({"n_embd": 32, "n_head": 8})"}, kTinyExperts}) {
     const Model model = example_model({.fixture = tiny.fixture, .sizes = tiny.sizes});
     uint64_t seed = 1;
     for (uint64_t i = 0; i < draws(uint64_t{2}) && !testing::Test::HasFailure(); ++i, ++seed) {

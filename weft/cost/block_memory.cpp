@@ -6,6 +6,7 @@
 #include "weft/base/loss_rows.h"
 #include "weft/cost/local_shape.h"
 #include "weft/cost/program_memory.h"
+#include "weft/program/program_blocks.h"
 
 namespace weft {
 namespace {
@@ -115,9 +116,11 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
   BlockMemory total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
-  if (block.program) return program_memory(*block.program, setting, segments);
+  if (block.program) total = program_memory(*block.program, setting, segments);
+  if (num_in_program(block) == block.ops.size()) return total;
   double most_moved = 0, recomputed = 0, weight_inputs = 0, output_gradients = 0;
-  for (const Op& op : block.ops) {
+  for (size_t i = num_in_program(block); i < block.ops.size(); ++i) {
+    const Op& op = block.ops[i];
     const OpMemory memory = OpMeter(op, setting, segments, tokens).measure();
     total.saved += memory.saved;
     total.statistics += memory.statistics;
@@ -128,17 +131,16 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
     weight_inputs += memory.weight_input;
     output_gradients += memory.output_gradient;
     // What a loss is made of is counted with what it keeps.
-    const bool is_kept =
-        &op + 1 != block.ops.data() + block.ops.size() && std::holds_alternative<CrossEntropy>((&op + 1)->shape);
+    const bool is_kept = i + 1 < block.ops.size() && std::holds_alternative<CrossEntropy>(block.ops[i + 1].shape);
     most_moved = std::max(most_moved, memory.moved - (is_kept ? memory.output_gradient : 0));
   }
   total.saved_selective = total.saved - recomputed;
   total.saved_full =
       std::min(total.saved, tokens / static_cast<double>(setting.cp) / static_cast<double>(setting.row_share()) *
                                 static_cast<double>(module.width) * num_bytes(setting.precision));
-  total.deferred = weight_inputs + output_gradients;
+  total.deferred += weight_inputs + output_gradients;
   // Going back, gradients stand beside the values they belong to.
-  total.workspace = 2 * most_moved;
+  total.workspace = std::max(total.workspace, 2 * most_moved);
   return total;
 }
 

@@ -4,7 +4,9 @@
 
 #include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
+#include "weft/cost/program_memory.h"
 #include "weft/plan/head_limit.h"
+#include "weft/program/program_strategy.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
 
@@ -43,6 +45,29 @@ TEST(BlockMemory, SequenceParallelismDividesEverything) {
     EXPECT_DOUBLE_EQ(memory.saved - memory.statistics, c.s * c.b * c.h / c.t * (34 + 5 * c.a * c.s / c.h));
     EXPECT_DOUBLE_EQ(memory.saved_selective - memory.statistics, 34 * c.s * c.b * c.h / c.t);
     EXPECT_DOUBLE_EQ(memory.saved_full, 2 * c.s * c.b * c.h / c.t);
+  }
+}
+
+TEST(BlockMemory, ExpertsKeepTheSameBehindAProgram) {
+  const Model model = *Scenarios(source_tree() / "scenarios").model("qwen3-30b-a3b");
+  const Module& llm = model.modules.back();
+  const Result<Module> made = with_strategy(llm, {{llm.distinct_layers.front().name, {}}}, 4);
+  ASSERT_TRUE(made.ok()) << made.error().message();
+  const Block& layer = made->distinct_layers.front();
+  Block rest = llm.distinct_layers.front();
+  rest.ops.erase(rest.ops.begin(), rest.ops.begin() + static_cast<std::ptrdiff_t>(num_in_program(layer)));
+  const Segments segments = {{1024, 2}};
+  for (const bool divides_rows : {false, true}) {
+    const BlockSetting setting{.tp = 4, .ep = 2, .sequence_parallel = divides_rows};
+    const BlockMemory all = memory_of(*made, layer, setting, segments);
+    const BlockMemory first = program_memory(*layer.program, setting, segments);
+    const BlockMemory behind = memory_of(llm, rest, setting, segments);
+    EXPECT_DOUBLE_EQ(all.saved, first.saved + behind.saved);
+    EXPECT_DOUBLE_EQ(all.statistics, behind.statistics);
+    EXPECT_DOUBLE_EQ(all.deferred, first.deferred + behind.deferred);
+    EXPECT_DOUBLE_EQ(all.workspace, std::max(first.workspace, behind.workspace));
+    EXPECT_DOUBLE_EQ(all.saved_full, first.saved_full);
+    EXPECT_GT(behind.saved, 0);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "weft/cost/program_time.h"
 #include "weft/meaning/block_exchanges.h"
 #include "weft/program/adapter_ops.h"
+#include "weft/program/program_blocks.h"
 
 namespace weft {
 namespace {
@@ -212,12 +213,14 @@ struct BlockCompute {
   }
 };
 
-/// Where a block has adapters, these alone have gradients of weights.
+/// Of what no program computes. Where a block has adapters, these alone have gradients of weights.
 BlockCompute compute_of(const Block& block, const BlockSetting& setting, const DeviceRates& rates,
                         const Segments& segments, double tokens, double slowdown) {
   BlockCompute compute;
   compute.ops.reserve(block.ops.size());
-  for (const Op& op : block.ops) {
+  compute.ops.resize(num_in_program(block));
+  for (size_t i = num_in_program(block); i < block.ops.size(); ++i) {
+    const Op& op = block.ops[i];
     OpTime& time = compute.ops.emplace_back(analytic_time(op, setting, rates, segments, tokens));
     if (!has_gradient(block, op)) time.weight_gradient_ms = time.weight_gradient_kernels = 0;
     time.forward_ms *= slowdown;
@@ -266,13 +269,14 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
     sum = program.compute;
     for (PassTime* pass : {&total.forward, &total.backward_input, &total.backward_weight})
       pass->compute_ms *= slowdown_of(*cluster_);
-  } else {
+  }
+  if (num_in_program(block) < block.ops.size()) {
     const DeviceRates rates = rates_of(*cluster_, setting.precision);
     const BlockCompute compute = compute_of(block, setting, rates, segments, tokens, slowdown_of(*cluster_));
-    sum = compute.sum;
-    total.forward.compute_ms = sum.forward_ms;
-    total.backward_input.compute_ms = sum.input_gradient_ms;
-    total.backward_weight.compute_ms = sum.weight_gradient_ms;
+    sum += compute.sum;
+    total.forward.compute_ms += compute.sum.forward_ms;
+    total.backward_input.compute_ms += compute.sum.input_gradient_ms;
+    total.backward_weight.compute_ms += compute.sum.weight_gradient_ms;
     total.attention.compute_ms = compute.attention_ms;
     Communication(module, block, setting, *cluster_, rates, tokens).add(compute.ops, total);
   }

@@ -7,6 +7,7 @@
 #include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
 #include "weft/cost/block_memory.h"
+#include "weft/program/program_strategy.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
 
@@ -33,6 +34,37 @@ BlockSetting tensor_parallel(int64_t tp, bool sequence_parallel, double bytes_pe
                      .within_bytes_per_ms = bytes_per_ms,
                      .latency_ms = 0};
   return setting;
+}
+
+TEST(BlockTime, ALayerWithExpertsAndTheUsualStrategyTakesWhatItTakesWithoutOne) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Segments segments = {{1024, 2}};
+  const Model model = scenario_model("qwen3-30b-a3b");
+  const Module& llm = model.modules.back();
+  for (const bool divides_rows : {false, true}) {
+    for (const bool is_over_tp : {false, divides_rows}) {
+      BlockSetting setting = tensor_parallel(4, divides_rows);
+      setting.ep = 4;
+      setting.experts_over_tp = is_over_tp;
+      setting.ep_link = setting.balance_link = setting.tp_link;
+      setting.balances_experts = true;
+      const Result<Module> made = with_strategy(llm, {{llm.distinct_layers.front().name, {}}}, setting.tp);
+      ASSERT_TRUE(made.ok()) << made.error().message();
+      const BlockTime usual = times.time_of(llm, llm.distinct_layers.front(), setting, segments);
+      const BlockTime own = times.time_of(*made, made->distinct_layers.front(), setting, segments);
+      const auto expect_same = [&](const PassTime& a, const PassTime& b) {
+        EXPECT_NEAR(a.compute_ms, b.compute_ms, 1e-9 * b.compute_ms);
+        EXPECT_NEAR(a.ep_ms, b.ep_ms, 1e-9 * b.ep_ms);
+      };
+      expect_same(own.forward, usual.forward);
+      expect_same(own.backward_input, usual.backward_input);
+      expect_same(own.backward_weight, usual.backward_weight);
+      EXPECT_GT(own.forward.ep_ms, 0);
+      EXPECT_NEAR(own.forward.tp_ms, usual.forward.tp_ms, 1e-9 * usual.forward.tp_ms);
+      EXPECT_NEAR(own.backward_input.tp_ms, usual.backward_input.tp_ms, 1e-9 * usual.backward_input.tp_ms);
+    }
+  }
 }
 
 TEST(BlockTime, AMachineThatLosesNothingTakesFlopsOverRate) {

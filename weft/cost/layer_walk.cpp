@@ -99,6 +99,12 @@ CountedTensor scaled(CountedTensor x, const WalkedBlock& layer, std::string_view
   return walk_scale(x, context.rows, std::get<Pointwise>(op->shape).scales, layer.at(*op, context));
 }
 
+/// What is added to rows comes from a half's scale, where it has one, or from its last product.
+const Op& summand(const Block& block, std::string_view scale, std::string_view product) {
+  const Op* op = find_op(block, scale);
+  return op != nullptr ? *op : op_named(block, product);
+}
+
 /// What experts' adapters do beside their product, expert by expert.
 void expert_adapter(const CountedTensor& x, const LocalMatmul& local, const AdapterShape& adapter, int64_t rows,
                     const std::shared_ptr<CountedTensor>& of_rows, const WalkContext& context) {
@@ -329,28 +335,30 @@ double WalkedBlock::dropout_of(std::string_view op) const {
 }
 
 CountedTensor LayerWalk::forward(const CountedTensor& x, const WalkContext& context) const {
-  const Op &first = op_named(block, "attention.norm"), &second = op_named(block, "mlp.norm");
+  const Op& first = op_named(block, "attention.norm");
   const auto& norm = std::get<Norm>(first.shape);
-  // What is added to rows comes from a half's scale, where it has one.
-  const auto summand = [&](std::string_view half) {
-    const Op* scale = find_op(block, std::string(half) + ".scale");
-    return scale != nullptr ? scale : find_op(block, half == "mlp" ? "mlp.down" : "attention.out");
-  };
   CountedTensor attended;
   {
     WalkedBranch branch(context.going_back(needs_of(first).of_input));
     const CountedTensor normed = walk_norm(x, context.rows, norm, at(first, context));
     const CountedTensor made = scaled(attention(normed, *this, context), *this, "attention.scale", context);
-    const WalkContext behind = context.going_back(needs_of(*summand("attention")).of_output);
+    const WalkContext behind =
+        context.going_back(needs_of(summand(block, "attention.scale", "attention.out")).of_output);
     const CountedTensor left = walk_drop(made, context.rows, norm.width, dropout_of("attention.sum"), behind);
     attended = branch.join(context.rows, norm.width, behind);
   }
+  return forward_mlp(attended, context);
+}
+
+CountedTensor LayerWalk::forward_mlp(const CountedTensor& attended, const WalkContext& context) const {
+  const Op& second = op_named(block, "mlp.norm");
+  const auto& norm = std::get<Norm>(second.shape);
   WalkedBranch branch(context.going_back(needs_of(second).of_input));
   const CountedTensor normed = walk_norm(attended, context.rows, norm, at(second, context));
   const CountedTensor mapped =
       find_op(block, "moe.router") != nullptr ? moe(normed, *this, context) : mlp(normed, *this, context);
   const CountedTensor made = scaled(mapped, *this, "mlp.scale", context);
-  const WalkContext behind = context.going_back(needs_of(*summand("mlp")).of_output);
+  const WalkContext behind = context.going_back(needs_of(summand(block, "mlp.scale", "mlp.down")).of_output);
   const CountedTensor left = walk_drop(made, context.rows, norm.width, dropout_of("mlp.sum"), behind);
   return branch.join(context.rows, norm.width, behind);
 }

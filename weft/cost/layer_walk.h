@@ -37,6 +37,8 @@ struct LayerWalk : WalkedBlock {
   int64_t received_rows = 0;  ///< by experts here, where they are
 
   CountedTensor forward(const CountedTensor& x, const WalkContext& context) const;
+  /// The second half, behind rows that the first gave.
+  CountedTensor forward_mlp(const CountedTensor& attended, const WalkContext& context) const;
 };
 
 }  // namespace weft

@@ -21,7 +21,7 @@ struct OperatorElements {
 std::vector<OperatorElements> elements_of(const ProgramMeaning& meaning, const RunLengths& lengths,
                                           std::optional<int64_t> tp_rank);
 
-/// What a run of a program's block keeps and needs: what every operator makes is kept until its backward.
+/// What a run of a block's program keeps and needs: what every operator makes is kept until its backward.
 BlockMemory program_memory(const BlockProgram& block, const BlockSetting& setting, const Segments& segments);
 
 /// As a plan's setting has them.

@@ -15,8 +15,12 @@ WalkContext at(const WalkedBlock& block, const std::string& name, const WalkCont
 
 }  // namespace
 
-CountedTensor walk_program_block(const WalkedBlock& block, const CountedTensor& x, const WalkContext& context) {
+CountedTensor walk_program_block(const WalkedBlock& block, const CountedTensor& x, const WalkContext& outside) {
   const BlockProgram& own = *block.block.program;
+  // Behind the program of a layer its experts may be trained alone.
+  const size_t num_ops = num_in_program(block.block);
+  const WalkContext context =
+      outside.going_back(block.needs.empty() || num_ops == 0 || block.needs[num_ops - 1].of_output);
   const ProgramMeaning meaning(
       own, {.tp = context.share.tp, .divides_rows = context.divides_rows, .reduces_first = context.element_bytes < 4});
   const RunLengths lengths = meaning.lengths(meaning.samples_of(context.whole_rows));

@@ -88,9 +88,17 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& c
     added = context.drop(scaled(attention.forward(normed, call, context), attention_scale), attention_dropout, number,
                          DropoutSite::kAttentionSum);
   }
-  const auto [attended, normed] = mlp_norm.add(first.rows, std::move(added));
+  return add_mapped(mlp_norm.add(first.rows, std::move(added)), context);
+}
+
+at::Tensor TransformerLayer::forward_mlp(const at::Tensor& attended, const RunContext& context) const {
+  return add_mapped(mlp_norm.add(attended), context);
+}
+
+at::Tensor TransformerLayer::add_mapped(const RowsAndNorm& attended, const RunContext& context) const {
+  const at::Tensor& normed = attended.normed;
   const at::Tensor mapped = scaled(moe ? moe->forward(normed, context) : mlp.forward(normed, context), mlp_scale);
-  return attended + context.drop(mapped, mlp_dropout, number, DropoutSite::kMlpSum);
+  return attended.rows + context.drop(mapped, mlp_dropout, number, DropoutSite::kMlpSum);
 }
 
 }  // namespace weft

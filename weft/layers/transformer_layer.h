@@ -64,7 +64,7 @@ struct MlpLayer {
   at::Tensor forward(const at::Tensor& x, const RunContext& context) const;
 };
 
-/// x + attention(norm(x)), then x + mlp(norm(x)).
+/// x + attention(norm(x)), then x + mlp(norm(x)). Where a program computes the first half, or both, that is not here.
 struct TransformerLayer {
   NormLayer attention_norm;
   AttentionLayer attention;
@@ -78,6 +78,12 @@ struct TransformerLayer {
   int64_t number = 0;  ///< of the layer in its module
 
   at::Tensor forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;
+  bool has_mlp_half() const { return mlp_norm.weight != nullptr; }
+  /// The second half, of rows that the first gave.
+  at::Tensor forward_mlp(const at::Tensor& attended, const RunContext& context) const;
+
+ private:
+  at::Tensor add_mapped(const RowsAndNorm& attended, const RunContext& context) const;
 };
 
 }  // namespace weft

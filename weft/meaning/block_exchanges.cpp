@@ -6,6 +6,7 @@
 #include "weft/meaning/divided_rows.h"
 #include "weft/meaning/op_share.h"
 #include "weft/program/adapter_ops.h"
+#include "weft/program/program_blocks.h"
 
 namespace weft {
 namespace {
@@ -18,7 +19,7 @@ class ForwardList {
 
   std::vector<BlockExchange> list() {
     list_.reserve(8);
-    for (size_t i = 0; i < block_.ops.size(); ++i) add(i);
+    for (size_t i = num_in_program(block_); i < block_.ops.size(); ++i) add(i);
     // Rows that are pooled may lie on two ranks: they become whole, and each rank pools its own.
     if (!changes_rows_ && pooling_ && sharing_.divides_rows && sharing_.tp > 1)
       list_.insert(list_.begin(), enter_before(*pooling_, /*happens_again=*/false));

@@ -51,8 +51,8 @@ struct BlockExchange {
   bool operator==(const BlockExchange&) const = default;
 };
 
-/// The forward of a layer or an exit, in order. An embedding's depends on what is placed among its rows
-/// (entry_exchanges).
+/// The forward of a layer or an exit, in order; behind what a program computes of it (ProgramMeaning). An embedding's
+/// depends on what is placed among its rows (entry_exchanges).
 std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& block, const BlockSharing& sharing);
 
 /// Whether the llm gets an encoder's rows whole, on every tensor-parallel rank. Bridges bring them divided where the

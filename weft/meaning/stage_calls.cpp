@@ -120,7 +120,6 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
                                   .reduces_first = reduces_first(plan_.precision.compute)},
                                  trained_values(*item.block, item.gradients));
     item.of_program = meaning.exchanges(meaning.lengths(meaning.samples_of(item.rows->inside)), bytes_);
-    return item;
   }
   if (at == 0) return item;
   item.exchanges = forward_exchanges(*place.spec, *item.block, sharing_of(*place.plan, load_.balances_experts));
@@ -201,7 +200,10 @@ void StageCalls::add_program(const Item& item, std::initializer_list<BlockPass> 
 }
 
 void StageCalls::backward_program(const Item& item, DeferredCalls* deferred) {
-  if (item.recompute == BlockRecompute::kFull) add_program(item, {BlockPass::kForward});
+  if (item.of_program.empty()) return;
+  // Behind a program that nobody wants gradients of, experts may be trained.
+  const size_t num_ops = num_in_program(*item.block);
+  if (num_ops < item.block->ops.size() && !item.gradients[num_ops - 1].of_output) return;
   if (deferred == nullptr) return add_program(item, {BlockPass::kBackwardInput, BlockPass::kBackwardWeight});
   add_program(item, {BlockPass::kBackwardInput});
   deferred->push_back([this, item] { add_program(item, {BlockPass::kBackwardWeight}); });
@@ -210,8 +212,8 @@ void StageCalls::backward_program(const Item& item, DeferredCalls* deferred) {
 void StageCalls::forward(const RankPortion& portion) {
   for (const Item& item : items_of(portion)) {
     if (item.number) weights_.before_forward(*item.number);
-    for (const BlockExchange& exchange : item.exchanges) add(item, exchange);
     add_program(item, {BlockPass::kForward});
+    for (const BlockExchange& exchange : item.exchanges) add(item, exchange);
     if (item.number) weights_.after_forward(*item.number);
   }
 }
@@ -223,10 +225,7 @@ void StageCalls::backward(const RankPortion& portion, DeferredCalls* deferred) {
     const Item& item = items[i];
     if (!item.has_gradient) continue;
     if (item.number) weights_.reach(*item.number);
-    if (item.block != nullptr && item.block->program) {
-      backward_program(item, deferred);
-      continue;
-    }
+    if (item.recompute == BlockRecompute::kFull) add_program(item, {BlockPass::kForward});
     for (const BlockExchange& exchange : backward_exchanges(item.exchanges, item.gradients, item.recompute)) {
       if (deferred != nullptr && exchange.pass == BlockPass::kBackwardWeight) {
         // The portion outlives the step's calls.
@@ -237,6 +236,7 @@ void StageCalls::backward(const RankPortion& portion, DeferredCalls* deferred) {
         add(item, exchange);
       }
     }
+    backward_program(item, deferred);
   }
   weights_.end_backward();
 }

@@ -58,9 +58,9 @@ class StageCalls {
     const ModulePlace* place = nullptr;
     const Block* block = nullptr;
     const SharedRows* rows = nullptr;
-    std::optional<size_t> number;  ///< of the stage's blocks
-    std::vector<BlockExchange> exchanges;
-    std::vector<ProgramExchange> of_program;  ///< of a block of a user's own program, in place of others
+    std::optional<size_t> number;             ///< of the stage's blocks
+    std::vector<ProgramExchange> of_program;  ///< of the operators that the block's program computes
+    std::vector<BlockExchange> exchanges;     ///< of those behind them, or of all
     std::vector<OpGradients> gradients;
     BlockRecompute recompute = BlockRecompute::kKeep;
     Traffic expert_rows;
@@ -75,7 +75,7 @@ class StageCalls {
   int64_t first_backward(ModuleKind kind, const RankPortion& portion) const;
   Traffic expert_rows(const ModulePlace& place, int64_t layer, int64_t microbatch) const;
   void add(const Item& item, const BlockExchange& exchange);
-  /// What a block of a program does in such passes.
+  /// What the program of a block does in such passes.
   void add_program(const Item& item, std::initializer_list<BlockPass> passes);
   void backward_program(const Item& item, DeferredCalls* deferred);
 

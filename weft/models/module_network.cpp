@@ -63,8 +63,11 @@ std::shared_ptr<const OwnLayer> make_own_layer(const std::string& name, const Op
 std::vector<DropoutSite> dropout_sites(const Program& program) {
   std::vector<DropoutSite> sites;
   for (const Operator& op : program.operators) {
-    const bool is_sum = op.kind == OperatorKind::kDropout, is_of_mlp = op.name.starts_with("mlp.");
-    sites.push_back(!is_sum ? DropoutSite::kAttention : is_of_mlp ? DropoutSite::kMlpSum : DropoutSite::kAttentionSum);
+    DropoutSite site = DropoutSite::kAttention;
+    if (op.name == "attention.sum.dropout") site = DropoutSite::kAttentionSum;
+    if (op.name == "mlp.activation.dropout") site = DropoutSite::kMlp;
+    if (op.name == "mlp.sum.dropout") site = DropoutSite::kMlpSum;
+    sites.push_back(site);
   }
   return sites;
 }
@@ -102,8 +105,11 @@ at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const La
                                     const RunContext& context) const {
   const auto place = static_cast<size_t>(index);
   const PackedSegments& segments = is_windowed_[place] ? pass.windows : pass.segments;
-  if (const ProgramBlock* program = programs_[place].get())
-    return run_program(*program, layers_[place].number, x, pass, segments, context);
+  if (const ProgramBlock* program = programs_[place].get()) {
+    const TransformerLayer& rest = layers_[place];
+    const at::Tensor rows = run_program(*program, rest.number, x, pass, segments, context);
+    return rest.has_mlp_half() ? rest.forward_mlp(rows, context) : rows;
+  }
   const AttentionCall call{
       .segments = segments, .rotary = pass.rotary, .cache = pass.cache, .layer = index, .context = pass.shared.get()};
   if (const OwnLayer* own = own_layers_[place].get()) return own->forward(layers_[place], x, call, context);
@@ -140,11 +146,6 @@ void ModuleNetwork::make_layers(const Module& module, const BlockRange& blocks, 
     const OpParameterMaker make(block, path_of_block(module, index + 1), module.deviation, maker);
     is_windowed_.push_back(std::get<Attention>(op_named(block, "attention.core").shape).mask == Mask::kWindowed);
     programs_.push_back(block.program ? std::make_shared<ProgramBlock>(make) : nullptr);
-    if (block.program) {
-      layers_.emplace_back().number = index;
-      own_layers_.push_back(nullptr);
-      continue;
-    }
     layers_.push_back(make_transformer_layer(make, index, normalizes_expert_weights));
     own_layers_.push_back(block.layer.empty() ? nullptr : make_own_layer(block.layer, make, index));
   }

@@ -107,7 +107,7 @@ class ModuleNetwork {
   void add_rotary_rows(LayerPass& pass) const;
 
  private:
-  std::vector<TransformerLayer> layers_;
+  std::vector<TransformerLayer> layers_;                     ///< what no program computes of them
   std::vector<std::shared_ptr<const OwnLayer>> own_layers_;  ///< of each; nothing where it is a transformer layer
   std::vector<std::shared_ptr<ProgramBlock>> programs_;      ///< of each that has a strategy; nothing where it has none
   std::vector<bool> is_windowed_;

@@ -7,6 +7,7 @@
 #include "weft/program/adapter_ops.h"
 #include "weft/program/dropping_ops.h"
 #include "weft/program/name_weights.h"
+#include "weft/program/program_blocks.h"
 
 namespace weft {
 namespace {
@@ -289,19 +290,23 @@ NormLayer OpParameterMaker::norm(std::string_view name) const {
   return {.weight = made.weight, .bias = made.bias, .epsilon = std::get<Norm>(op.shape).epsilon};
 }
 
-TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t number, bool normalizes_expert_weights) {
-  const Block& block = make.block();
-  TransformerLayer layer;
-  layer.number = number;
-  layer.attention_dropout = dropout_of(op_named(block, "attention.sum"));
-  layer.mlp_dropout = dropout_of(op_named(block, "mlp.sum"));
+namespace {
+
+ParameterPtr make_scale(const OpParameterMaker& make, const char* name) {
+  return find_op(make.block(), name) != nullptr ? make.make(name).weight : ParameterPtr();
+}
+
+void add_attention_half(const OpParameterMaker& make, TransformerLayer& layer) {
+  layer.attention_dropout = dropout_of(op_named(make.block(), "attention.sum"));
   layer.attention_norm = make.norm("attention.norm");
   layer.attention = make_attention(make);
-  layer.attention.number = number;
-  const auto scale = [&](const char* name) {
-    return find_op(block, name) != nullptr ? make.make(name).weight : ParameterPtr();
-  };
-  layer.attention_scale = scale("attention.scale");
+  layer.attention.number = layer.number;
+  layer.attention_scale = make_scale(make, "attention.scale");
+}
+
+void add_mlp_half(const OpParameterMaker& make, bool normalizes_expert_weights, TransformerLayer& layer) {
+  const Block& block = make.block();
+  layer.mlp_dropout = dropout_of(op_named(block, "mlp.sum"));
   layer.mlp_norm = make.norm("mlp.norm");
   const bool is_gated = find_op(block, "mlp.gate_up") != nullptr;
   const char* up_name = is_gated ? "mlp.gate_up" : "mlp.up";
@@ -315,20 +320,30 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
     moe.gate_up = make.make(up_name).weight;
     moe.down = make.make("mlp.down").weight;
     layer.moe = std::move(moe);
-    layer.mlp_scale = scale("mlp.scale");
-    return layer;
+    layer.mlp_scale = make_scale(make, "mlp.scale");
+    return;
   }
   layer.mlp = {.activation = std::get<Pointwise>(activation.shape).activation,
                .is_gated = is_gated,
                .dropout = dropout_of(activation),
-               .number = number};
+               .number = layer.number};
   const OpParameters up = make.make(up_name);
   layer.mlp.up = up.weight;
   layer.mlp.up_bias = up.bias;
   const OpParameters down = make.make("mlp.down");
   layer.mlp.down = down.weight;
   layer.mlp.down_bias = down.bias;
-  layer.mlp_scale = scale("mlp.scale");
+  layer.mlp_scale = make_scale(make, "mlp.scale");
+}
+
+}  // namespace
+
+TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t number, bool normalizes_expert_weights) {
+  const size_t num_ops = num_in_program(make.block());
+  TransformerLayer layer;
+  layer.number = number;
+  if (num_ops == 0) add_attention_half(make, layer);
+  if (num_ops < make.block().ops.size()) add_mlp_half(make, normalizes_expert_weights, layer);
   return layer;
 }
 

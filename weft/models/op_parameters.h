@@ -40,7 +40,7 @@ class OpParameterMaker {
   ParameterMaker& maker_;
 };
 
-/// A transformer layer from the block that declares it, the `number`th of its module.
+/// A transformer layer from the block that declares it, the `number`th of its module: what no program computes of it.
 TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t number, bool normalizes_expert_weights);
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // Families' models with strategies for the operators of their layers, trained and compared with one rank.
 #include "tests/support/draws.h"
 #include "tests/support/first_seed.h"
+#include "tests/support/pipeline/expert_strategies.h"
 #include "tests/support/pipeline/random_strategy_plan.h"
 #include "tests/support/pipeline/tiny_models.h"
 #include "weft/meaning/check.h"
@@ -79,6 +80,24 @@ TEST(LayerStrategies, EvaluationsDropNothing) {
   }
 }
 
+class ExpertStrategies : public testing::TestWithParam<TrainingExample> {};
+
+TEST_P(ExpertStrategies, EqualOneRank) {
+  const TrainingExample& example = GetParam();
+  const Model model = example_model(example);
+  const TrainingOutcome expected = train_by_hand(example, model);
+  for (const BlockEntries& blocks : expert_strategies(model)) {
+    const Plan plan = with_llm_strategy(example_training_plan(example, model), blocks);
+    SCOPED_TRACE(strategies_text(plan));
+    for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
+    if (HasFailure()) return;
+    expect_same_training(train_plan(example, plan), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, ExpertStrategies, testing::ValuesIn(expert_examples()),
+                         [](const auto& test) { return test.param.name(); });
+
 /// Of all forms that plans have but context parallelism.
 class RandomLayerStrategies : public testing::TestWithParam<TinyModel> {};
 
@@ -94,7 +113,7 @@ TEST_P(RandomLayerStrategies, EqualOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RandomLayerStrategies, dense_models(),
+INSTANTIATE_TEST_SUITE_P(Models, RandomLayerStrategies, layer_models(),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

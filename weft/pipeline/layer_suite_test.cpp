@@ -14,9 +14,10 @@ struct Ranks {
 class LayersOnRanks : public testing::TestWithParam<Ranks> {};
 
 TEST_P(LayersOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
-  const std::vector<TinyModel> models = {kTinyText, {"HeadNorms", "qwen3", "{}"}, kTinyDropout, kTinyWindows};
+  const std::vector<TinyModel> models = {
+      kTinyText, {"HeadNorms", "qwen3", "{}"}, kTinyDropout, kTinyWindows, kTinyExperts};
   const auto [tp, dp] = GetParam();
-  for (uint64_t seed = 1; seed <= draws(uint64_t{8}) && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= draws(uint64_t{10}) && !HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
     // The short sample has fewer rows than there are ranks.
     const TinyModel& tiny = models[seed % models.size()];
@@ -29,6 +30,10 @@ TEST_P(LayersOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
                             .mbs = 1 + static_cast<int64_t>(seed % 2),
                             .epsilon = 1e-5};
     example.has_short_sample = seed % 2 == 0;
+    if (&tiny == &models.back()) {
+      example.experts_over_tp = example.sequence_parallel;
+      example.ep = example.experts_over_tp ? tp : dp;
+    }
     const Model model = example_model(example);
     const Plan plan = with_llm_strategy(example_training_plan(example, model),
                                         random_layer_strategy(model.modules.back(), tp, random));

@@ -124,6 +124,18 @@ TEST(ModuleStrategy, LayersOfFamiliesHaveOne) {
   EXPECT_EQ(op_of(*usual, "attention.qkv").held, (HeldWeights{.weight = HeldCut{.dim = 0, .unit = 768}, .shares = 8}));
 }
 
+TEST(ModuleStrategy, LayersWithExpertsHaveOneForTheirAttention) {
+  Json json =
+      family_plan("qwen3-30b-a3b_zb_h1_ep8", {{"blocks", {{"moe layer", {{"attention.out", {{"tp", "cut s"}}}}}}}});
+  json["modules"]["llm"]["tp"] = 2;
+  const Result<Plan> plan = read(json);
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  EXPECT_EQ(op_of(*plan, "attention.qkv").held, (HeldWeights{.weight = HeldCut{.dim = 0, .unit = 1280}, .shares = 4}));
+  EXPECT_EQ(op_of(*plan, "attention.out").held, HeldWeights{});
+  for (const char* op : {"mlp.norm", "moe.router", "mlp.gate_up", "mlp.down"})
+    EXPECT_FALSE(op_of(*plan, op).held.has_value()) << op;
+}
+
 TEST(ModuleStrategy, WhatFamiliesCannotDoIsRefusedByField) {
   const auto expect = [](const Json& json, const std::string& says) {
     const Result<Plan> plan = read(json);
@@ -142,7 +154,9 @@ TEST(ModuleStrategy, WhatFamiliesCannotDoIsRefusedByField) {
   expect(spread, "llm.strategy: is given, but cp is 2");
   Json experts = family_plan("qwen3-30b-a3b_zb_h1_ep8", entries("moe layer", {{"mlp.down", "s"}}));
   experts["modules"]["llm"]["tp"] = 2;
-  expect(experts, "llm.strategy.blocks.moe layer: has experts, which strategies do not divide yet");
+  expect(experts,
+         "llm.strategy.blocks.moe layer.mlp.down: fits mlp.down, an operator of the half of the layer that has "
+         "experts, which strategies do not divide. Name attention.norm, attention.qkv");
   const auto encoder = [&](const std::string& kind, const Json& words) {
     return family_plan("qwen2-vl-7b_inline", entries(kind, words), "vision");
   };

@@ -300,6 +300,9 @@ class BlockWriter {
       return refuse(
           op, fmt::format("makes {} elements of {} after rows of {}", p.elements_out, p.elements_in, flow_.width));
     }
+    if (p.dropout > 0)
+      next.value = code_.add(OperatorKind::kDropout, name + ".dropout", fmt::format("{} -> {}", one, one), {next.value},
+                             {.as = named(next), .calculation = {.dropout = p.dropout}});
     flow_ = next;
   }
 
@@ -440,8 +443,10 @@ Result<Program> program_of_layers(const Module& module, size_t kind, const Progr
   return writer.finish();
 }
 
-Result<Program> program_of_layer(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name) {
-  const Block& layer = module.distinct_layers[kind];
+Result<Program> program_of_layer(const Module& module, size_t kind, size_t num_ops, const ProgramSizes& sizes,
+                                 std::string name) {
+  Block layer = module.distinct_layers[kind];
+  layer.ops.resize(num_ops);
   BlockWriter writer(std::move(name), module.width, {&layer}, sizes);
   writer.begin_with_rows();
   writer.write(layer, "", false);

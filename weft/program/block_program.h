@@ -27,8 +27,9 @@ Result<Program> program_of(const Module& module, const ProgramSizes& sizes, std:
 /// Only the layers of one kind, as many as the module has.
 Result<Program> program_of_layers(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name);
 
-/// One layer of a kind, without a repeat: it reads "x". Its rows are divided one by one, also where the exit merges
-/// some: ranks that merge have whole rows.
-Result<Program> program_of_layer(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name);
+/// The first operators of one layer of a kind, without a repeat: it reads "x". Its rows are divided one by one, also
+/// where the exit merges some: ranks that merge have whole rows.
+Result<Program> program_of_layer(const Module& module, size_t kind, size_t num_ops, const ProgramSizes& sizes,
+                                 std::string name);
 
 }  // namespace weft

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "weft/base/divisors.h"
 #include "weft/program/adapter_ops.h"
 #include "weft/program/block_program.h"
-#include "weft/program/dropping_ops.h"
 
 namespace weft {
 namespace {
@@ -18,19 +15,21 @@ std::optional<Error> find_unsupported(const Block& block) {
   };
   if (!block.layer.empty())
     return refused("is computed by a library's own layer, whose operators have no strategies", "Leave it out.");
-  if (std::any_of(block.ops.begin(), block.ops.end(), is_router))
-    return refused("has experts, which strategies do not divide yet",
-                   "Leave it out: 'ep' and 'experts_over_tp' of the plan divide experts.");
   if (has_adapters(block))
     return refused("has adapters, which strategies do not divide yet",
                    "Leave the strategy out, or train without adapters.");
-  for (const Op& op : block.ops) {
-    const auto* pointwise = std::get_if<Pointwise>(&op.shape);
-    if (pointwise != nullptr && !pointwise->is_sum && dropout_of(op) > 0)
-      return refused(fmt::format("has {}, which drops elements inside of its MLP", op.name),
-                     "Leave it out: strategies do not divide such layers yet.");
-  }
   return std::nullopt;
+}
+
+/// Operators before the half that has experts, which begins behind a sum; all where there are none.
+size_t num_before_experts(const Block& block) {
+  const auto router = std::find_if(block.ops.begin(), block.ops.end(), is_router);
+  if (router == block.ops.end()) return block.ops.size();
+  const auto sum = std::find_if(std::make_reverse_iterator(router), block.ops.rend(), [](const Op& op) {
+    const auto* pointwise = std::get_if<Pointwise>(&op.shape);
+    return pointwise != nullptr && pointwise->is_sum;
+  });
+  return static_cast<size_t>(block.ops.rend() - sum);
 }
 
 /// Elements of a gate and what it opens lie in as many parts as there are ranks, so that each has its part of both in
@@ -68,9 +67,11 @@ Result<BlockProgram> layer_program(const Module& module, size_t kind, int64_t tp
   if (auto error = find_unsupported(layer)) return *std::move(error);
   const ProgramSizes sizes{.samples = 1, .rows = tp, .gate_shares = gate_shares(layer, tp), .has_rotary_tables = true};
   BlockProgram block;
-  WEFT_TRY(block.program, program_of_layer(module, kind, sizes, layer.name));
+  const size_t num_ops = num_before_experts(layer);
+  WEFT_TRY(block.program, program_of_layer(module, kind, num_ops, sizes, layer.name));
   const Program& program = block.program;
   block.num_own = program.operators.size();
+  block.num_behind = layer.ops.size() - num_ops;
   block.rows = {.sample_dim = *program.find_dim("s"), .rows_per_sample = 1};
   block.carried_in = *program.find_value("x");
   block.carried_out = program.operators.back().result;

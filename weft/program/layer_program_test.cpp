@@ -1,5 +1,7 @@
 #include "weft/program/layer_program.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "weft/program/adapter_ops.h"
@@ -20,7 +22,7 @@ std::vector<TransformerBlockShape> layer_shapes() {
   plain.attention.has_rotary = false;
   plain.attention.q_bias = 32, plain.attention.k_bias = plain.attention.v_bias = 16, plain.attention.out_bias = 32;
   plain.mlp.is_gated = false, plain.mlp.has_bias = true;
-  plain.dropout = {.in_attention = 0.1, .behind_attention = 0.1, .behind_mlp = 0.1};
+  plain.dropout = {.in_attention = 0.1, .behind_attention = 0.1, .in_mlp = 0.1, .behind_mlp = 0.1};
   return {gated, normed, plain};
 }
 
@@ -101,14 +103,82 @@ TEST(LayerProgram, RowsThatTheExitMergesAreDividedOneByOne) {
   EXPECT_EQ(rows.length, 2);
 }
 
-TEST(LayerProgram, WhatHasNoProgramIsNamed) {
-  TransformerBlockShape experts = layer_shapes().front();
+TEST(LayerProgram, ElementsInsideOfAnMlpAreDroppedBehindItsActivation) {
+  for (TransformerBlockShape shape : layer_shapes()) {
+    shape.dropout.in_mlp = 0.25;
+    const Result<BlockProgram> block = layer_program(module_of(shape), 0, 2);
+    ASSERT_TRUE(block.ok()) << block.error().message();
+    const Program& program = block->program;
+    const size_t activation = *program.find_operator("mlp.activation");
+    const Operator& drops = program.operators[activation + 1];
+    EXPECT_EQ(drops.name, "mlp.activation.dropout");
+    EXPECT_EQ(drops.kind, OperatorKind::kDropout);
+    EXPECT_EQ(drops.calculation.dropout, 0.25);
+    EXPECT_EQ(drops.operands.front(), program.operators[activation].result);
+    EXPECT_EQ(program.operators[*program.find_operator("mlp.down")].operands.front(), drops.result);
+    // Usually each rank drops elements of its part.
+    EXPECT_EQ(block->choices[activation + 1], block->choices[activation]);
+    EXPECT_NE(block->choices[activation + 1], Choice::same());
+  }
+}
+
+TransformerBlockShape expert_shape() {
+  TransformerBlockShape experts = layer_shapes()[1];
   experts.mlp.experts = 4, experts.mlp.experts_per_token = 2;
-  EXPECT_NE(layer_program(module_of(experts), 0, 2).error().message().find("has experts"), std::string::npos);
-  TransformerBlockShape drops = layer_shapes().front();
-  drops.dropout.in_mlp = 0.5;
-  EXPECT_NE(layer_program(module_of(drops), 0, 2).error().message().find("drops elements inside of its MLP"),
-            std::string::npos);
+  return experts;
+}
+
+TEST(LayerProgram, EndsBeforeExperts) {
+  for (const std::optional<double> scale : {std::optional<double>(), std::optional(0.1)}) {
+    TransformerBlockShape shape = expert_shape();
+    shape.scale = scale;
+    const Result<Module> made = with_strategy(module_of(shape), {{"layer", {}}}, 2);
+    ASSERT_TRUE(made.ok()) << made.error().message();
+    const Block& layer = made->distinct_layers.front();
+    const size_t num_ops = num_in_program(layer);
+    ASSERT_LT(num_ops, layer.ops.size());
+    EXPECT_EQ(layer.ops[num_ops - 1].name, "attention.sum");
+    EXPECT_EQ(layer.ops[num_ops].name, "mlp.norm");
+    // What it ends in gives rows as they lie between blocks.
+    const BlockProgram& block = *layer.program;
+    EXPECT_EQ(block.program.operators[block.num_own - 1].name, "attention.sum");
+    EXPECT_EQ(block.program.operators.size(), block.num_own + 1);
+    EXPECT_EQ(*block.carried_out, block.program.operators.back().result);
+    // The other half is held as without a strategy.
+    for (size_t i = 0; i < layer.ops.size(); ++i)
+      EXPECT_EQ(layer.ops[i].held.has_value(), i < num_ops && layer.ops[i].weights) << layer.ops[i].name;
+  }
+  const Module dense = *with_strategy(module_of(layer_shapes().front()), {{"layer", {}}}, 2);
+  const Block& layer = dense.distinct_layers.front();
+  EXPECT_EQ(num_in_program(layer), layer.ops.size());
+  EXPECT_EQ(num_in_program(module_of(expert_shape()).distinct_layers.front()), 0u);
+}
+
+TEST(LayerProgram, NoPatternFitsWhatComesBehindIt) {
+  const Module module = module_of(expert_shape());
+  for (const auto& [pattern, fits] : std::map<std::string, std::string>{{"mlp.norm", "mlp.norm"},
+                                                                        {"moe.router", "moe.router"},
+                                                                        {"moe.*", "moe.router"},
+                                                                        {"mlp.down", "mlp.down"},
+                                                                        {"*norm", "mlp.norm"},
+                                                                        {"*", "mlp.norm"}}) {
+    const Result<Module> made =
+        with_strategy(module, {{"layer", {{.pattern = pattern, .words = {{"tp", "same"}}}}}}, 2);
+    ASSERT_FALSE(made.ok()) << pattern;
+    EXPECT_EQ(made.error().field, "layer." + pattern);
+    EXPECT_TRUE(made.error().problem.starts_with("fits " + fits + ", an operator of the half")) << made.error().problem;
+    EXPECT_TRUE(made.error().advice.starts_with("Name attention.norm, attention.qkv,")) << made.error().advice;
+  }
+  for (const char* pattern : {"attention.*", "attention.norm", "*.qkv"})
+    EXPECT_TRUE(with_strategy(module, {{"layer", {{.pattern = pattern, .words = {{"tp", "same"}}}}}}, 2).ok())
+        << pattern;
+  const Result<Module> unknown =
+      with_strategy(module, {{"layer", {{.pattern = "attention.up", .words = {{"tp", "same"}}}}}}, 2);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_TRUE(unknown.error().problem.starts_with("no operator of layer fits")) << unknown.error().problem;
+}
+
+TEST(LayerProgram, WhatHasNoProgramIsNamed) {
   Module adapted = module_of(layer_shapes().front());
   Op adapter = adapted.distinct_layers.front().ops.front();
   adapter.name = "mlp.down" + std::string(kAdapterDown);

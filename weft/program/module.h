@@ -22,7 +22,8 @@ struct Block {
   std::string name;
   std::vector<Op> ops;
   std::string layer = {};  ///< what a library calls the layer that runs it; empty: a transformer layer does
-  std::shared_ptr<const BlockProgram> program = nullptr;  ///< what computes it, where a user's own program does
+  /// What computes it, or its first operators, where a program does (program_blocks.h).
+  std::shared_ptr<const BlockProgram> program = nullptr;
 };
 
 /// What stands in weight files before the names of a block's operators.

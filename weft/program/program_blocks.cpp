@@ -196,6 +196,10 @@ Result<ProgramBlocks> blocks_of(const Program& program) {
   return blocks;
 }
 
+size_t num_in_program(const Block& block) {
+  return block.program ? block.ops.size() - block.program->num_behind : 0;
+}
+
 BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices) {
   WEFT_CHECK(choices.size() == block.num_own, "{} choices for {} operators", choices.size(), block.num_own);
   choices.resize(block.program.operators.size());

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/program/module.h"
 #include "weft/program/program_features.h"
 #include "weft/program/program_numbers.h"
 #include "weft/program/run_strategy.h"
@@ -20,6 +21,7 @@ struct BlockProgram {
   std::vector<Choice> divided = {};
   std::vector<AxisState> held;  ///< by value: how tensor-parallel ranks hold a weight; of others nothing is said
   size_t num_own = 0;           ///< operators of the program; one more may make rows whole for the next block
+  size_t num_behind = 0;        ///< of the block's last operators, those that a layer's own code computes behind it
   ProgramRows rows;
 
   /// Whether it is a layer of a family, whose rows are packed sequences, and not a user's own.
@@ -42,6 +44,11 @@ Result<ProgramBlocks> blocks_of(const Program& program);
 
 /// The block with other choices for its own operators. What it gives the next block is whole in any case.
 BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices);
+
+/// Of a block's operators the first ones, those that its program computes: none where it has no program, all of a
+/// user's own block, those before its experts of a layer that has some. Everybody who goes through the operators of a
+/// block asks here where its program ends.
+size_t num_in_program(const Block& block);
 
 /// Gives a block one more operator behind its own, which brings its rows into the layout that the next block takes.
 void append_end(BlockProgram& block);

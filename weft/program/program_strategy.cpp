@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/pattern.h"
 #include "weft/base/text.h"
 #include "weft/program/layer_program.h"
 #include "weft/program/program_ops.h"
@@ -41,11 +42,11 @@ bool is_packed(const Op& op) {
   return matmul->packed > 1 || (matmul->kv_heads > 0 && op.out == Features::kHeads);
 }
 
-/// The weights of a block's operators, as its program holds them.
+/// The weights of the operators that a block's program computes, as it holds them.
 void describe_held(Block& block) {
   const Program& program = block.program->program;
-  for (Op& op : block.ops) {
-    if (op.weights) op.held.emplace();
+  for (size_t i = 0; i < num_in_program(block); ++i) {
+    if (block.ops[i].weights) block.ops[i].held.emplace();
   }
   const std::vector<std::optional<OpWeightPlace>> places = weight_places(program, block.ops);
   for (size_t value = 0; value < places.size(); ++value) {
@@ -110,6 +111,24 @@ std::optional<Error> find_wrong_kind(const Module& module, const BlockEntries& b
   return std::nullopt;
 }
 
+/// A layer's program ends before its experts: no pattern may fit what comes behind it.
+std::optional<Error> find_behind_program(const Block& block, const std::vector<StrategyEntry>& entries) {
+  for (const StrategyEntry& entry : entries) {
+    for (size_t i = num_in_program(block); i < block.ops.size(); ++i) {
+      if (!fits_pattern(block.ops[i].name, entry.pattern)) continue;
+      std::vector<std::string> known;
+      for (size_t op = 0; op < block.program->num_own; ++op) known.push_back(block.program->program.operators[op].name);
+      return Error{
+          .field = printable(entry.pattern),
+          .problem = fmt::format("fits {}, an operator of the half of the layer that has experts, which "
+                                 "strategies do not divide",
+                                 block.ops[i].name),
+          .advice = fmt::format("Name {}: 'ep' and 'experts_over_tp' of the plan divide experts.", joined_or(known))};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<const Block*> kinds_of_blocks(const Module& module) {
@@ -135,8 +154,9 @@ Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, i
     if (entries == blocks.end() || wrong) return;
     const size_t num_own = block.program->num_own;
     const Result<OperatorPins> pins = pins_of(entries->second, block.program->program, num_own, grid);
-    if (!pins) {
-      wrong = pins.error();
+    wrong = find_behind_program(block, entries->second);
+    if (!pins && !wrong) wrong = pins.error();
+    if (wrong) {
       wrong->field = block.name + "." + wrong->field;
       return;
     }

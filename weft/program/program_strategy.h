@@ -10,11 +10,12 @@ namespace weft {
 
 /// What operators do on the tensor-parallel axis where that is not the usual: by kind of block (its name: entry, layer,
 /// exit) entries for its operators. Operators that no entry fits do the usual. Of a family's model only layers are
-/// named.
+/// named, and of a layer with experts the operators before these.
 using BlockEntries = std::map<std::string, std::vector<StrategyEntry>>;
 
 /// The module with such choices: what its blocks compute and communicate, and which part of its weights a rank holds.
-/// Fails for a kind of block that it has not, and as layer_program and pins_of do, with the field below the strategy.
+/// Fails for a kind of block that it has not, for a pattern that fits an operator behind a layer's program, and as
+/// layer_program and pins_of do, with the field below the strategy.
 Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, int64_t tp);
 
 /// The inverse: of every operator with another choice than `usual` has, its choice in words. Both are of one program.

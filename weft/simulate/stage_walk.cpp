@@ -7,6 +7,7 @@
 #include "weft/meaning/divided_rows.h"
 #include "weft/meaning/row_changes.h"
 #include "weft/program/name_weights.h"
+#include "weft/program/program_blocks.h"
 
 namespace weft {
 namespace {
@@ -21,7 +22,9 @@ std::vector<OpNeeds> needs_of(const Trainable& trainable, const Module& spec, in
 }
 
 CountedTensor walk_layer(const LayerWalk& layer, const CountedTensor& x, const WalkContext& context) {
-  return layer.block.program ? walk_program_block(layer, x, context) : layer.forward(x, context);
+  if (!layer.block.program) return layer.forward(x, context);
+  const CountedTensor rows = walk_program_block(layer, x, context);
+  return num_in_program(layer.block) < layer.block.ops.size() ? layer.forward_mlp(rows, context) : rows;
 }
 
 }  // namespace

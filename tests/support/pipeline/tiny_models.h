@@ -39,16 +39,33 @@ inline constexpr TinyModel kTinyText = {"Text", "llama_tied", "{}"};
 inline constexpr TinyModel kTinyDropout = {
     "Dropout", "gpt2", R"({"n_embd": 32, "n_head": 8, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"};
 
+/// Sound of which elements are dropped everywhere, inside of MLPs too.
+inline constexpr TinyModel kTinyDroppedSound = {
+    "DroppedSound", "qwen2_5_omni",
+    R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+        "vision_config": {"out_hidden_size": 64},
+        "audio_config": {"output_dim": 64, "dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}})"};
+
+/// Experts in all layers, in some of them, and behind a vision encoder.
+inline constexpr TinyModel kTinyExperts = {
+    "Experts", "qwen3_moe_norm", R"({"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4})"};
+inline constexpr TinyModel kTinyMixedExperts = {
+    "MixedExperts", "qwen3_moe_mixed",
+    R"({"num_local_experts": 6, "num_attention_heads": 4, "num_key_value_heads": 2})"};
+inline constexpr TinyModel kTinyMediaExperts = {
+    "MediaExperts", "qwen3_vl_moe", R"({"text_config": {"num_attention_heads": 4, "num_key_value_heads": 2}})"};
+
 inline auto tiny_models() {
   return testing::Values(kTinyOmni, kTinyWindows, kTinyBranches, kTinyVision, kTinyTiles,
                          TinyModel{"Experts", "qwen3_moe_norm", "{}"}, kTinyText, kTinyDropout);
 }
 
-/// Of every family one whose llm has no experts.
-inline auto dense_models() {
+/// Of every family one, and of those with experts all kinds: whose layers have strategies.
+inline auto layer_models() {
   return testing::Values(kTinyText, TinyModel{"Biases", "llama_bias", R"({"num_hidden_layers": 4})"},
                          TinyModel{"KeyBiases", "qwen2_tied", "{}"}, TinyModel{"HeadNorms", "qwen3", "{}"},
-                         kTinyDropout, kTinyVision, kTinyWindows, kTinyBranches, kTinyTiles, kTinyOmni);
+                         kTinyDropout, kTinyVision, kTinyWindows, kTinyBranches, kTinyTiles, kTinyOmni,
+                         kTinyDroppedSound, kTinyExperts, kTinyMixedExperts, kTinyMediaExperts);
 }
 
 }  // namespace weft

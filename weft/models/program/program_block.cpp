@@ -57,7 +57,7 @@ struct ProgramBlock::BlockFunction : torch::autograd::Function<BlockFunction> {
 ProgramBlock::ProgramBlock(const OpParameterMaker& make, ParameterPtr tied) : block_(make.block().program) {
   const std::vector<Op>& ops = make.block().ops;
   std::vector<OpParameters> made(ops.size());
-  for (size_t i = 0; i < ops.size(); ++i) {
+  for (size_t i = 0; i < num_in_program(make.block()); ++i) {
     const auto* matmul = std::get_if<Matmul>(&ops[i].shape);
     if (matmul != nullptr && matmul->is_tied) {
       made[i].weight = tied;

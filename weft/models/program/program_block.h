@@ -19,8 +19,8 @@ struct BlockData {
   std::optional<PackedSegments> segments = std::nullopt;
 };
 
-/// A block of a program on one rank, a user's own or a layer's: the parameters of its operators, and a runner that
-/// computes it on the ranks of tensor parallelism. To autograd it is one function.
+/// A block of a program on one rank, a user's own or what a program computes of a layer: the parameters of its
+/// operators, and a runner that computes it on the ranks of tensor parallelism. To autograd it is one function.
 class ProgramBlock : public std::enable_shared_from_this<ProgramBlock> {
  public:
   /// `tied` is the table of the entry, where the block reads it.
