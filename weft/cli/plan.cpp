@@ -187,7 +187,7 @@ Result<PlanSearchResult> search_strategies(const PlanOptions& options, const Pla
     WEFT_TRY(const Document document, read_document(*options.strategy));
     WEFT_TRY(const StrategyFile file, read_strategy(document));
     WEFT_TRY(const ModuleStrategy strategy, module_strategy(file, problem.model));
-    Result<PlanSearchResult> result = search_with(strategy, problem, how);
+    Result<PlanSearchResult> result = search_with({{.module = ModuleKind::kLlm, .strategy = strategy}}, problem, how);
     if (result) return result;
     Error error = result.error();
     if (error.source.empty()) error.source = *options.strategy;
@@ -304,8 +304,8 @@ Result<std::string> search(const PlanOptions& options) {
   if (options.explains && !is_interrupted.load()) {
     // With the plan's own strategy, so that what differs is the settings.
     PlanProblem explained = problem;
-    const ModuleStrategy& strategy = result.chosen->plan.llm().strategy;
-    if (!strategy.is_empty()) {
+    const PlanStrategy strategy = strategy_of(result.chosen->plan);
+    if (!strategy.empty()) {
       WEFT_TRY(explained, problem_with(strategy, problem));
     }
     WEFT_TRY(explanation, explain_plan(explained, result, how));
@@ -332,8 +332,7 @@ Result<std::string> search(const PlanOptions& options) {
     json["warnings"] = report.warnings;
     if (report.profile) json["profile"] = profile_json(*report.profile);
     if (explanation) json["explanation"] = to_json(*explanation);
-    if (gain)
-      json["strategy"] = {{"usual_ms", gain->usual_ms}, {"step_time_ms", gain->ms}, {"num_tried", gain->num_tried}};
+    if (gain) json["strategy"] = to_json(*gain, report);
     if (target) {
       json["for"] = {{"system", name_of(*target)}, {"files", Json::array()}};
       for (const ExportedFile& file : settings)
@@ -346,7 +345,7 @@ Result<std::string> search(const PlanOptions& options) {
   std::string text = fmt::format("{}\n", chosen.candidate.text(chosen.plan)) + layers_text(chosen.plan);
   text += to_text(chosen.plan, report) + headroom_text(chosen.plan, report, how.memory_margin);
   text += "\n" + search_text(result);
-  if (gain) text += strategy_text(*gain, options.explains);
+  if (gain) text += strategy_text(*gain, report, options.explains);
   if (free) text += target_text(*target, chosen, *free);
   if (how.top > 1) text += "\n" + comparison_text(result);
   if (explanation) text += "\n" + to_text(*explanation);

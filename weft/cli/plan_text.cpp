@@ -130,6 +130,14 @@ std::string difference_text(const std::vector<PartDifference>& parts) {
   return words.empty() ? "the same parts" : fmt::format("{}", fmt::join(words, ", "));
 }
 
+/// Whether some layer with a strategy was not measured itself.
+bool is_relative(const PlanReport& report) {
+  if (!report.profile) return false;
+  const std::vector<BlockSource>& blocks = report.profile->blocks;
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [](const BlockSource& source) { return source.kind == BlockSource::Kind::kRelative; });
+}
+
 }  // namespace
 
 std::string layers_text(const Plan& plan) {
@@ -162,21 +170,28 @@ std::string search_text(const PlanSearchResult& result) {
   return text + "\n" + proof_text(result) + choice_text(result);
 }
 
-std::string strategy_text(const StrategyGain& gain, bool explains) {
+std::string strategy_text(const StrategyGain& gain, const PlanReport& report, bool explains) {
   size_t num_operators = 0;
   std::string lines;
-  for (const auto& [kind, entries] : gain.strategy.blocks) {
-    num_operators += entries.size();
-    std::vector<std::string> words;
-    for (const StrategyEntry& entry : entries)
-      words.push_back(fmt::format("{} {}", entry.pattern, entry.words.front().second));
-    lines += fmt::format("  {}: {}\n", kind, fmt::join(words, ", "));
+  for (const StrategyOf& each : gain.strategy) {
+    for (const auto& [kind, entries] : each.strategy.blocks) {
+      num_operators += entries.size();
+      std::vector<std::string> words;
+      for (const StrategyEntry& entry : entries)
+        words.push_back(fmt::format("{} {}", entry.pattern, entry.words.front().second));
+      if (words.empty()) words.emplace_back("as usual, with rows kept that would be gathered again");
+      lines += fmt::format("  {} {}: {}\n", name_of(each.module), kind, fmt::join(words, ", "));
+    }
   }
   std::string text = fmt::format(
       "a strategy of its own for {} saves {:.2f} % of the fastest step with the usual one ({:.3f} -> {:.3f} ms), of {} "
       "that were tried\n",
-      counted(static_cast<int64_t>(num_operators), "operator"), 100 * (1 - gain.ms / gain.usual_ms), gain.usual_ms,
-      gain.ms, gain.num_tried);
+      num_operators > 0 ? counted(static_cast<int64_t>(num_operators), "operator") : "layers",
+      100 * (1 - gain.ms / gain.usual_ms), gain.usual_ms, gain.ms, gain.num_tried);
+  for (const ModuleGain& module : gain.modules)
+    text += fmt::format("  layers of {}: {:.3f} -> {:.3f} ms a microbatch\n", name_of(module.module), module.usual_ms,
+                        module.ms);
+  if (is_relative(report)) text += "  priced by formulas relative to measured layers\n";
   return explains ? text + lines : text;
 }
 
@@ -285,6 +300,14 @@ Json to_json(const Explanation& explanation) {
   return {{"alternatives", std::move(alternatives)},
           {"what_ifs", std::move(what_ifs)},
           {"faster_by", explanation.faster_by}};
+}
+
+Json to_json(const StrategyGain& gain, const PlanReport& report) {
+  Json json = {{"usual_ms", gain.usual_ms}, {"step_time_ms", gain.ms}, {"num_tried", gain.num_tried}};
+  for (const ModuleGain& module : gain.modules)
+    json["layers"][std::string(name_of(module.module))] = {{"usual_ms", module.usual_ms}, {"ms", module.ms}};
+  if (report.profile) json["relative_to_measured_layers"] = is_relative(report);
+  return json;
 }
 
 Json to_json(const SearchCounts& counts) {

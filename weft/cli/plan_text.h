@@ -25,11 +25,13 @@ std::string comparison_text(const PlanSearchResult& result);
 /// What it costs to keep to a system's settings, where `free` is the search without it.
 std::string target_text(Target target, const FoundPlan& chosen, const PlanSearchResult& free);
 
-/// What a strategy gained over the usual one; `explains`: and what it has operators do.
-std::string strategy_text(const StrategyGain& gain, bool explains);
+/// What a strategy gained over the usual one, where the numbers come from where there is a profile, and, with
+/// `explains`, what it has operators do. The report is of the plan that has it.
+std::string strategy_text(const StrategyGain& gain, const PlanReport& report, bool explains);
 
 std::string to_text(const Explanation& explanation);
 Json to_json(const Explanation& explanation);
 Json to_json(const SearchCounts& counts);
+Json to_json(const StrategyGain& gain, const PlanReport& report);
 
 }  // namespace weft

@@ -22,6 +22,8 @@ const char* name_of(Kind kind) {
       return "extrapolated";
     case Kind::kCarriedOver:
       return "carried over";
+    case Kind::kRelative:
+      return "relative to the measured usual layer";
     case Kind::kFormula:
       break;
   }
@@ -102,6 +104,11 @@ std::string profile_text(const PlanReport& report) {
     text += fmt::format("  far beyond the points that were measured: {}\n", list);
   if (const std::string list = listed(use.blocks, Kind::kCarriedOver, carried_text); !list.empty())
     text += fmt::format("  with the formula's error in another setting: {}\n", list);
+  if (const std::string list = listed(use.blocks, Kind::kRelative, carried_text); !list.empty()) {
+    text += fmt::format(
+        "  priced by formulas relative to measured layers: {}; 'weft profile --for PLAN --out {}' measures them\n",
+        list, use.source);
+  }
   if (const std::string list = listed(use.blocks, Kind::kFormula, block_text); !list.empty()) {
     text += fmt::format(
         "  from the formula, because the profile lacks them: {}; 'weft profile --for PLAN --out {}' measures them\n",
@@ -128,7 +135,8 @@ Json profile_json(const ProfileUse& use) {
       json["memory"] = source.has_memory;
       json["busy_ranks"] = source.taken_from.busy_ranks;
     }
-    if (source.kind == Kind::kCarriedOver) json["measured_at"] = setting_text(source.taken_from);
+    if (source.kind == Kind::kCarriedOver || source.kind == Kind::kRelative)
+      json["measured_at"] = setting_text(source.taken_from);
     blocks.push_back(std::move(json));
   }
   Json links = Json::array();

@@ -295,6 +295,7 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   BlockTime total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
+  if (block.program) return program_time_of(block, setting, segments, ratios);
   const DeviceRates rates = rates_of(*cluster_, setting.precision);
   BlockCompute compute = compute_of(block, setting, rates, segments, tokens, slowdown_of(*cluster_));
   total.attention.compute_ms = ratios.attention * compute.attention_ms;
@@ -311,6 +312,22 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
                               ratios.backward_weight);
   compute.scale(forward, input, weight);
   Communication(module, block, setting, *cluster_, rates, tokens).add(compute.ops, total);
+  return total;
+}
+
+BlockTime AnalyticTimes::program_time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
+                                         const ComputeRatios& ratios) const {
+  const ProgramTime program =
+      program_time(*meanings_->of(block.program, ranks_of(setting)), setting, *cluster_, segments);
+  BlockTime total = program.time;
+  const OpTime& sum = program.compute;
+  const double slowdown = slowdown_of(*cluster_);
+  const auto scale = [&](PassTime& pass, double kernels, double ratio) {
+    pass.compute_ms = ratio * with_host_floor(slowdown * pass.compute_ms, kernels, cluster_->efficiency);
+  };
+  scale(total.forward, sum.forward_kernels, ratios.forward);
+  scale(total.backward_input, sum.input_gradient_kernels, ratios.backward_input);
+  scale(total.backward_weight, sum.weight_gradient_kernels, ratios.backward_weight);
   return total;
 }
 

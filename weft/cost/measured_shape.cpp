@@ -3,9 +3,16 @@
 #include <algorithm>
 
 #include "weft/base/as_double.h"
+#include "weft/program/program_blocks.h"
+#include "weft/program/program_strategy.h"
 
 namespace weft {
 namespace {
+
+/// Nothing without one. Blocks of users' programs are not measured as blocks.
+std::string strategy_of(const Block& block) {
+  return block.program && block.program->is_layer() ? block.program->words : std::string();
+}
 
 bool has_experts(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) {
@@ -23,6 +30,13 @@ const Block* find_block(const Module& module, const std::string& name) {
     if (kind.name == name) return &kind;
   }
   return nullptr;
+}
+
+std::optional<Block> block_of(const Module& module, const BlockShape& shape) {
+  const Block* block = find_block(module, shape.block);
+  if (block == nullptr) return std::nullopt;
+  if (shape.strategy.empty()) return without_strategy(*block);
+  return strategy_of(*block) == shape.strategy ? std::optional(*block) : std::nullopt;
 }
 
 bool has_attention(const Block& block) {
@@ -48,6 +62,7 @@ BlockShape shape_of(ModuleKind module, const Block& block, const BlockSetting& s
                     double sequence_tokens) {
   return with_what_counts(block, {.module = module,
                                   .block = block.name,
+                                  .strategy = strategy_of(block),
                                   .tp = setting.tp,
                                   .cp = setting.cp,
                                   .cp_ulysses = setting.cp_ulysses,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "weft/cost/block_setting.h"
 #include "weft/profile/profile.h"
 #include "weft/spec/segments.h"
@@ -8,6 +10,10 @@ namespace weft {
 
 /// By the name that measurements give it; null where the module has none of that name.
 const Block* find_block(const Module& module, const std::string& name);
+
+/// What a shape is of: the module's block, with the strategy that it has, or as it is without one. Nothing where the
+/// module has no such block, or its layer another strategy.
+std::optional<Block> block_of(const Module& module, const BlockShape& shape);
 
 /// Whether rows of the block attend to one another.
 bool has_attention(const Block& block);

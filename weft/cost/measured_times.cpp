@@ -69,15 +69,14 @@ struct Point {
 
 /// All points of one setting.
 struct Points {
-  const Block* block = nullptr;
   std::vector<Point> points;
 };
 
 /// Sorts by everything that tells tables apart.
 struct SettingOrder {
   static auto key(const BlockShape& s) {
-    return std::tie(s.module, s.block, s.tp, s.cp, s.cp_ulysses, s.ep, s.sequence_parallel, s.experts_over_tp,
-                    s.attention, s.busy_ranks);
+    return std::tie(s.module, s.block, s.strategy, s.tp, s.cp, s.cp_ulysses, s.ep, s.sequence_parallel,
+                    s.experts_over_tp, s.attention, s.busy_ranks);
   }
   bool operator()(const BlockShape& a, const BlockShape& b) const { return key(a) < key(b); }
 };
@@ -113,7 +112,7 @@ std::optional<LeftOutError> left_out_error(const ScatteredTable& table, const st
 /// What was measured of a block, beside what the formula says of it.
 Point point_of(const Module& module, const Block& block, const BlockShape& shape, const BlockMeasurement& m,
                Precision precision, const AnalyticTimes& formula) {
-  const bool is_entry = &block == &module.entry;
+  const bool is_entry = block.name == module.entry.name;
   const BlockSetting setting = setting_of(shape, precision);
   const Segments segments = {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}};
   const BlockTime time = formula.time_of(module, block, setting, segments, {});
@@ -163,6 +162,7 @@ std::string setting_text(const BlockShape& shape) {
   if (shape.sequence_parallel) add("sequence parallel");
   if (shape.experts_over_tp) add("experts over tp");
   if (shape.attention == AttentionKernel::kUnfused) add("attention unfused");
+  if (!shape.strategy.empty()) add("with a strategy");
   return text.empty() ? "one device" : text;
 }
 
@@ -186,18 +186,17 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
   std::map<BlockShape, Points, SettingOrder> settings;
   for (const BlockMeasurement& m : profile.blocks) {
     const Module* module = model.find(m.shape.module);
-    const Block* block = module == nullptr ? nullptr : find_block(*module, m.shape.block);
-    if (block == nullptr) {
+    if (module == nullptr || find_block(*module, m.shape.block) == nullptr) {
       warnings_.push_back(fmt::format("{}: measures the block '{}' of {}, which {} does not have", profile.source,
                                       m.shape.block, name_of(m.shape.module), model.name));
       continue;
     }
-    if (block->program) continue;  // what was measured has no strategy
+    const std::optional<Block> block = block_of(*module, m.shape);
+    if (!block || (block->program && !block->program->is_layer())) continue;  // of another strategy; of a program
     const BlockShape shape = with_what_counts(*block, m.shape);
     const Point point = point_of(*module, *block, shape, m, profile.precision, formula);
     warn_of_units(profile, shape, point, warnings_);
     Points& points = settings[without_load(shape)];
-    points.block = block;
     points.points.push_back(point);
   }
   for (auto& [setting, of] : settings) {
@@ -248,10 +247,24 @@ void MeasuredTimes::keep_nearest(int64_t busy_ranks) {
 const MeasuredTimes::Table* MeasuredTimes::nearest(const BlockShape& asked) const {
   const Table* best = nullptr;
   for (const auto& table : tables_) {
-    if (table->setting.module != asked.module || table->setting.block != asked.block) continue;
+    const BlockShape& has = table->setting;
+    if (has.module != asked.module || has.block != asked.block || has.strategy != asked.strategy) continue;
     if (best == nullptr || difference(table->setting, asked) < difference(best->setting, asked)) best = table.get();
   }
   return best;
+}
+
+const MeasuredTimes::Table* MeasuredTimes::same(const BlockShape& asked) const {
+  const Table* table = nearest(asked);
+  return table != nullptr && difference(table->setting, asked) == 0 ? table : nullptr;
+}
+
+const MeasuredTimes::Table* MeasuredTimes::table_for(const BlockShape& asked) const {
+  if (asked.strategy.empty()) return nearest(asked);
+  BlockShape usual = asked;
+  usual.strategy.clear();
+  const Table* own = same(asked);
+  return own != nullptr && same(usual) != nullptr ? own : nearest(usual);
 }
 
 MeasuredTimes::Answer& MeasuredTimes::answer_of(const Module& module, const Block& block,
@@ -269,13 +282,15 @@ MeasuredTimes::Answer& MeasuredTimes::answer_of(const Module& module, const Bloc
                 .ep = setting.ep,
                 .sequence_parallel = setting.sequence_parallel,
                 .experts_over_tp = setting.experts_over_tp,
-                .attention = setting.attention};
+                .attention = setting.attention,
+                .program = block.program.get()};
   const auto [found, is_new] = answers_.try_emplace(key);
   Answer& answer = found->second;
   if (is_new) {
     answer.asked = without_load(shape_of(module.kind, block, setting, 0, 0));
     answer.has_attention = has_attention(block);
-    if (setting.precision == precision_ && !block.program) answer.table = nearest(answer.asked);
+    const bool is_own_program = block.program && !block.program->is_layer();
+    if (setting.precision == precision_ && !is_own_program) answer.table = table_for(answer.asked);
   }
   return answer;
 }
@@ -303,7 +318,7 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   const Load load = load_of(segments);
   if (load.tokens <= 0 || block.ops.empty()) return {};
   Answer& answer = answer_of(module, block, setting);
-  if (block.program && answer.num_operators == 0) {
+  if (block.program && !block.program->is_layer() && answer.num_operators == 0) {
     const ProgramTime time = program_time(*analytic_.meanings().of(block.program, ranks_of(setting)), setting,
                                           analytic_.cluster(), segments, operators_.get());
     answer.num_operators = time.num_measured;
@@ -345,10 +360,11 @@ std::vector<BlockSource> MeasuredTimes::sources() const {
       source.error = table->error;
       source.spread_percent = table->spread_percent;
       source.has_memory = table->has_memory;
-      source.kind = difference(table->setting, answer.asked) > 0 ? BlockSource::Kind::kCarriedOver
-                    : answer.was_outside                         ? BlockSource::Kind::kExtrapolated
-                    : answer.was_between                         ? BlockSource::Kind::kInterpolated
-                                                                 : BlockSource::Kind::kMeasured;
+      source.kind = table->setting.strategy != answer.asked.strategy ? BlockSource::Kind::kRelative
+                    : difference(table->setting, answer.asked) > 0   ? BlockSource::Kind::kCarriedOver
+                    : answer.was_outside                             ? BlockSource::Kind::kExtrapolated
+                    : answer.was_between                             ? BlockSource::Kind::kInterpolated
+                                                                     : BlockSource::Kind::kMeasured;
     }
     if (answer.num_operators > 0) {
       source.taken_from = answer.asked;

@@ -27,6 +27,7 @@ struct BlockSource {
     kInterpolated,  ///< between them
     kExtrapolated,  ///< beyond them, too
     kCarriedOver,   ///< the error of the formula in another setting
+    kRelative,      ///< a layer with a strategy, by the formula's error of the layer without one
     kFormula,
   };
 
@@ -43,6 +44,11 @@ struct BlockSource {
 /// is interpolated in the logarithms of a rank's tokens and of their sequences' length: the time passes through what
 /// was measured and bends as the formula does. A setting that was not measured has the error of the most similar one.
 /// Bytes of blocks are treated alike.
+///
+/// A layer with a strategy is compared with the same layer without one, so both have numbers of one kind. Where the
+/// profile measured both in this setting, each has its own measurement. Otherwise the strategy has the formula's error
+/// of the layer without one: what the two are to each other by formulas, times what was measured. Without a measurement
+/// of the usual layer both are formulas. Communication is the formula's, with the profile's links, in all cases.
 class MeasuredTimes final : public BlockTimes {
  public:
   /// Cluster, model and profile must outlive it. Of measurements beside other busy ranks, those count with at most
@@ -76,6 +82,7 @@ class MeasuredTimes final : public BlockTimes {
     int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1;
     bool sequence_parallel = false, experts_over_tp = false;
     AttentionKernel attention = AttentionKernel::kFused;
+    const BlockProgram* program = nullptr;
 
     bool operator==(const Key&) const = default;
     struct Hash {
@@ -96,6 +103,9 @@ class MeasuredTimes final : public BlockTimes {
   /// Of tables that differ in the busy ranks alone, the one that is nearest to what is asked, from below.
   void keep_nearest(int64_t busy_ranks);
   const Table* nearest(const BlockShape& asked) const;
+  /// Of the setting itself; null where it was not measured.
+  const Table* same(const BlockShape& asked) const;
+  const Table* table_for(const BlockShape& asked) const;
   ScatteredTable::Values ratios_at(Answer& answer, const BlockSetting& setting, const Load& load) const;
 
   std::unique_ptr<const OperatorTimes> operators_;

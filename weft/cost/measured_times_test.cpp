@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/cost/example_plan.h"
+#include "weft/program/program_blocks.h"
+#include "weft/program/program_strategy.h"
 
 namespace weft {
 namespace {
@@ -207,6 +209,54 @@ TEST_F(MeasuredTimesTest, CommunicationIsAddedToWhatOneDeviceMeasured) {
   const BlockTime time = time_of(times, 1024, 512, setting);
   EXPECT_NEAR(time.forward.tp_ms, 4 * 0.5 * 1024 * 1024 * 2 / 1e6, 1e-9);
   EXPECT_NEAR(time.forward.compute_ms, 50, 1e-6);
+}
+
+TEST_F(MeasuredTimesTest, AStrategyIsToItsLayerAsFormulasSayUnlessBothWereMeasured) {
+  Model model = model_;
+  const std::string kind = llm().distinct_layers.front().name;
+  const BlockEntries entries = {{kind, {{.pattern = "mlp.*", .words = {{"tp", "cut s"}}}}}};
+  model.modules.front() = *with_strategy(llm(), entries, 2);
+  const Module& changed = model.modules.front();
+  const Block& layer = changed.distinct_layers.front();
+  ASSERT_TRUE(layer.program);
+  BlockSetting setting{.tp = 2, .overlap_tp = false};
+  setting.tp_link = {
+      .num_ranks = 2, .ranks_per_node = 2, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
+  const Segments segments = {{512, 2}};
+  const AnalyticTimes formula(cluster_);
+  const BlockTime usual = formula.time_of(llm(), llm().distinct_layers.front(), setting, segments, {});
+  const BlockTime plain = formula.time_of(changed, layer, setting, segments, {});
+  const auto measured = [&](const BlockTime& time, double factor, const std::string& strategy) {
+    return BlockMeasurement{
+        .shape = {.block = kind, .strategy = strategy, .tp = 2, .tokens = 1024, .sequence_tokens = 512},
+        .forward_ms = factor * time.forward.compute_ms,
+        .backward_input_ms = factor * time.backward_input.compute_ms,
+        .backward_weight_ms = factor * time.backward_weight.compute_ms};
+  };
+  const auto expect = [&](std::vector<BlockMeasurement> blocks, double factor, BlockSource::Kind source) {
+    Profile profile;
+    profile.blocks = std::move(blocks);
+    const MeasuredTimes times(cluster_, model, profile);
+    const BlockTime time = times.time_of(changed, layer, setting, segments);
+    EXPECT_NEAR(time.forward.compute_ms, factor * plain.forward.compute_ms, 1e-9);
+    EXPECT_NEAR(time.backward_input.compute_ms, factor * plain.backward_input.compute_ms, 1e-9);
+    EXPECT_NEAR(time.backward_weight.compute_ms, factor * plain.backward_weight.compute_ms, 1e-9);
+    EXPECT_NEAR(time.forward.tp_ms, plain.forward.tp_ms, 1e-12) << "links are the formula's";
+    ASSERT_EQ(times.sources().size(), 1u);
+    EXPECT_EQ(times.sources()[0].kind, source);
+    EXPECT_TRUE(times.warnings().empty());
+  };
+  const std::string& words = layer.program->words;
+  expect({measured(usual, 3, "")}, 3, BlockSource::Kind::kRelative);
+  expect({measured(usual, 3, ""), measured(plain, 2, words)}, 2, BlockSource::Kind::kMeasured);
+  // Beside a formula a measurement says nothing of what is gained.
+  Profile alone;
+  alone.blocks = {measured(plain, 2, words)};
+  const MeasuredTimes times(cluster_, model, alone);
+  EXPECT_EQ(times.time_of(changed, layer, setting, segments).forward.total_ms(),
+            formula.time_of(changed, layer, setting, segments).forward.total_ms());
+  // Another strategy's measurement is not this one's.
+  expect({measured(usual, 3, ""), measured(plain, 2, "out cut s")}, 3, BlockSource::Kind::kRelative);
 }
 
 // A device that follows a law of its own, nothing like the formula: launches, products whose rate falls with few rows,

@@ -19,6 +19,7 @@ struct ShardSetting {
   AttentionKernel attention = AttentionKernel::kFused;
   int64_t microbatches = 1;                 ///< that the program runs through between two updates
   const OperatorTimes* measured = nullptr;  ///< in place of formulas, where it has an operator
+  const Segments* segments = nullptr;       ///< of a layer: the sequences that its rows are, for attention
 
   DeviceRates rates() const { return rates_of(cluster, precision); }
 };

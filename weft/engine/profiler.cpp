@@ -37,6 +37,7 @@ std::string name_of_shape(const BlockShape& shape) {
   std::string text = fmt::format("{} {}, tp {}", name_of(shape.module), shape.block, shape.tp);
   if (shape.cp > 1) text += fmt::format(", cp {}", shape.cp);
   if (shape.ep > 1) text += fmt::format(", ep {}", shape.ep);
+  if (!shape.strategy.empty()) text += ", with its strategy";
   return text + fmt::format(", {:.0f} tokens", shape.tokens);
 }
 

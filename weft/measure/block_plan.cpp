@@ -10,6 +10,7 @@
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/usual_precision.h"
 #include "weft/mesh/mesh.h"
+#include "weft/program/program_strategy.h"
 
 namespace weft {
 namespace {
@@ -53,10 +54,18 @@ ModulePlan module_on_ranks(const Module& module, std::vector<int64_t> ranks) {
           .layers = {{std::ssize(module.layers)}}};
 }
 
+/// The model as its family declares it: strategies are for one degree of tensor parallelism.
+Model without_strategies(Model model) {
+  for (Module& module : model.modules) {
+    for (Block& layer : module.distinct_layers) layer = without_strategy(std::move(layer));
+  }
+  return model;
+}
+
 /// A plan with nothing but the llm, and no settings of it yet.
 Plan plan_of_llm(const Model& model, Precision precision) {
   Plan plan;
-  plan.model = model;
+  plan.model = without_strategies(model);
   std::erase_if(plan.model.modules, [](const Module& module) { return module.kind != ModuleKind::kLlm; });
   plan.precision = usual_precision(precision);
   plan.cluster.nodes = plan.cluster.devices_per_node = 1;
@@ -101,7 +110,12 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
   settings.ranks = ranks_from(0, settings.num_ranks());
   BlockPlan made;
   Plan& plan = made.plan;
-  plan.model = model;
+  plan.model = without_strategies(model);
+  if (!shape.strategy.empty()) {
+    for (Module& own : plan.model.modules) {
+      if (own.kind == shape.module) own = *module;
+    }
+  }
   plan.world_size = std::ssize(settings.ranks) + (is_llm ? 0 : 1);
   plan.precision = usual_precision(options.precision);
   plan.overlap_dp = false;
@@ -125,7 +139,7 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
 
 Plan plan_of_step(const Model& model, Precision precision, int64_t microbatches) {
   Plan plan;
-  plan.model = model;
+  plan.model = without_strategies(model);
   plan.precision = usual_precision(precision);
   plan.cluster.nodes = plan.cluster.devices_per_node = 1;
   for (Module& module : plan.model.modules) {

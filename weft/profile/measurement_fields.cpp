@@ -30,6 +30,7 @@ BlockShape read_shape(Fields& fields) {
   BlockShape shape;
   shape.module = kModuleKinds[fields.choice("module", module_names())];
   shape.block = fields.text("block");
+  shape.strategy = fields.text_or("strategy", "");
   shape.tp = fields.integer_or("tp", 1, kDegreeRange);
   shape.cp = fields.integer_or("cp", 1, kDegreeRange);
   shape.cp_ulysses = fields.integer_or("cp_ulysses", 1, kDegreeRange);

@@ -87,6 +87,7 @@ void add_positive(const char* key, double value, Json& json) {
 Json to_json(const BlockMeasurement& block) {
   const BlockShape& shape = block.shape;
   Json json = {{"module", name_of(shape.module)}, {"block", shape.block}, {"tp", shape.tp}, {"ep", shape.ep}};
+  if (!shape.strategy.empty()) json["strategy"] = shape.strategy;
   if (shape.cp > 1) json["cp"] = shape.cp;
   if (shape.cp_ulysses > 1) json["cp_ulysses"] = shape.cp_ulysses;
   json["sequence_parallel"] = shape.sequence_parallel;

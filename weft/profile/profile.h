@@ -15,7 +15,8 @@ namespace weft {
 /// What one rank runs of a block: the shapes that are left after all parallelism.
 struct BlockShape {
   ModuleKind module = ModuleKind::kLlm;
-  std::string block;  ///< its name: "layer", "head"
+  std::string block;          ///< its name: "layer", "head"
+  std::string strategy = {};  ///< of a layer that has one: BlockProgram::words
   int64_t tp = 1;
   int64_t cp = 1;
   int64_t cp_ulysses = 1;

@@ -56,6 +56,34 @@ TEST(LayerProgram, UsualChoicesHoldWeightsAsLayersDeclare) {
   }
 }
 
+TEST(LayerProgram, WithoutItsStrategyALayerIsTheDeclaredOne) {
+  for (const TransformerBlockShape& shape : layer_shapes()) {
+    const Module usual = module_of(shape);
+    const Block before = usual.distinct_layers.front();
+    const Block after = without_strategy(with_strategy(usual, {{"layer", {}}}, 2)->distinct_layers.front());
+    EXPECT_EQ(after.name, before.name);
+    EXPECT_EQ(after.program, nullptr);
+    ASSERT_EQ(after.ops.size(), before.ops.size());
+    for (size_t i = 0; i < after.ops.size(); ++i) {
+      EXPECT_EQ(after.ops[i].name, before.ops[i].name);
+      EXPECT_FALSE(before.ops[i].held.has_value());
+      EXPECT_FALSE(after.ops[i].held.has_value());
+    }
+  }
+}
+
+TEST(LayerProgram, SaysInWordsWhatOperatorsDoInsteadOfTheUsual) {
+  const auto words = [&](const std::vector<StrategyEntry>& entries) {
+    return with_strategy(module_of(layer_shapes().front()), {{"layer", entries}}, 2)
+        ->distinct_layers.front()
+        .program->words;
+  };
+  EXPECT_EQ(words({}), "usual");
+  const std::string rows = words({{.pattern = "mlp.*", .words = {{"tp", "cut s"}}}});
+  EXPECT_NE(rows.find("mlp.down cut s"), std::string::npos) << rows;
+  EXPECT_EQ(rows.find("qkv"), std::string::npos) << rows;
+}
+
 TEST(LayerProgram, RowsBetweenBlocksAreWholeOrDivided) {
   const Result<Module> made = with_strategy(module_of(layer_shapes().front()), {{"layer", {}}}, 2);
   ASSERT_TRUE(made.ok()) << made.error().message();

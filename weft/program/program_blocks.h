@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "weft/program/module.h"
@@ -23,6 +24,9 @@ struct BlockProgram {
   size_t num_own = 0;           ///< operators of the program; one more may make rows whole for the next block
   size_t num_behind = 0;        ///< of the block's last operators, those that a layer's own code computes behind it
   ProgramRows rows;
+  /// Of a layer with a strategy: operators that do something else than usual, "mlp.down cut s, out cut s"; "usual"
+  /// where none does. Two strategies of a layer are the same where this is.
+  std::string words = {};
 
   /// Whether it is a layer of a family, whose rows are packed sequences, and not a user's own.
   bool is_layer() const { return !divided.empty(); }

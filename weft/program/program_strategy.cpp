@@ -129,6 +129,18 @@ std::optional<Error> find_behind_program(const Block& block, const std::vector<S
   return std::nullopt;
 }
 
+/// BlockProgram::words of a layer with its usual choices and what is pinned.
+std::string text_of_pins(const BlockProgram& usual, const OperatorPins& pins) {
+  std::string words;
+  for (size_t i = 0; i < usual.num_own; ++i) {
+    const std::optional<Choice>& pin = pins.choices[i][0];
+    if (!pin || (*pin == usual.choices[i] && *pin == usual.divided[i])) continue;
+    const Operator& op = usual.program.operators[i];
+    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", op.name, text_of(op.rule, *pin));
+  }
+  return words.empty() ? "usual" : words;
+}
+
 }  // namespace
 
 std::vector<const Block*> kinds_of_blocks(const Module& module) {
@@ -161,6 +173,7 @@ Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, i
       return;
     }
     BlockProgram own = *block.program;
+    if (own.is_layer()) own.words = text_of_pins(own, *pins);
     for (size_t i = 0; i < num_own; ++i) {
       const std::optional<Choice>& pin = pins->choices[i][0];
       if (pin && !own.divided.empty()) own.divided[i] = *pin;
@@ -173,6 +186,13 @@ Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, i
   if (wrong) return *wrong;
   hold_weights(made);
   return made;
+}
+
+Block without_strategy(Block block) {
+  if (!block.program || !block.program->is_layer()) return block;
+  block.program = nullptr;
+  for (Op& op : block.ops) op.held.reset();
+  return block;
 }
 
 BlockEntries entries_of(const Module& module, const Module& usual) {

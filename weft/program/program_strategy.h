@@ -18,6 +18,9 @@ using BlockEntries = std::map<std::string, std::vector<StrategyEntry>>;
 /// layer_program and pins_of do, with the field below the strategy.
 Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, int64_t tp);
 
+/// A layer of a family as it is without a strategy; other blocks stay what they are.
+Block without_strategy(Block block);
+
 /// The inverse: of every operator with another choice than `usual` has, its choice in words. Both are of one program.
 BlockEntries entries_of(const Module& module, const Module& usual);
 

@@ -109,7 +109,7 @@ void BestPlans::Known::insert_simple(FoundPlan found) {
 
 double BestPlans::limit_ms(const Simplicity& least) const {
   // A little more than probes take, because solvers look for what is better than a limit by more than rounding.
-  return std::min(probed_.limit_ms(least, 4 * kPrecision), known_.limit_ms(least, -kPrecision));
+  return std::min({limit_ms_, probed_.limit_ms(least, 4 * kPrecision), known_.limit_ms(least, -kPrecision)});
 }
 
 const FoundPlan* BestPlans::fastest() const {

@@ -16,7 +16,9 @@ inline constexpr double kTie = 1e-8;
 class BestPlans {
  public:
   /// `most` plans of different times, and those that are slower than the fastest by a share of `within` at most.
-  BestPlans(size_t most, double within) : known_{.most = most, .within = within} {}
+  /// Nothing that takes `limit_ms` or more is of interest.
+  explicit BestPlans(size_t most, double within, double limit_ms = kInfinity)
+      : limit_ms_(limit_ms), known_{.most = most, .within = within} {}
 
   /// Of plans that are no simpler than `least`, only what is faster than this is of interest.
   double limit_ms(const Simplicity& least) const;
@@ -53,6 +55,7 @@ class BestPlans {
     void insert_simple(FoundPlan found);
   };
 
+  double limit_ms_;
   Known known_;
   Known probed_;
 };

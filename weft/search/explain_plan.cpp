@@ -12,6 +12,7 @@
 #include "weft/plan/plan_json.h"
 #include "weft/search/best_plans.h"
 #include "weft/search/choose_plan.h"
+#include "weft/search/strategy_search.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -315,7 +316,7 @@ Result<Explanation> explain_plan(const PlanProblem& problem, PlanSearchResult& r
   }
   Explanation explanation;
   // Plans of a problem with a strategy lack the strategy's words.
-  if (result.chosen->plan.llm().strategy.is_empty()) {
+  if (strategy_of(result.chosen->plan).empty()) {
     const double before_ms = result.best.front().step_time_ms;
     for (const PinnedSearch& search : searches) {
       if (search.best && search.best->step_time_ms < result.best.front().step_time_ms * (1 - kTie))

@@ -37,7 +37,7 @@ class Searcher {
         deadline_(options.time_limit_s, options.stop),
         bench_(space, std::move(problem), std::move(simulator)),
         frame_bounds_(bench_),
-        best_(std::max<size_t>(1, options.top), options.within) {}
+        best_(std::max<size_t>(1, options.top), options.within, options.limit_ms) {}
 
   /// Batches decide that are drawn, and these are their loads.
   void compare_on(DrawnObjective& drawn, std::unique_ptr<DrawnLoads> loads) {
@@ -120,7 +120,9 @@ class Searcher {
     // Where any plan will do, or where there are so many frames that their bounds take most of a short time, what is
     // likely to fit comes before what is likely to be fast.
     constexpr size_t kMany = 1 << 14;
-    const bool settles_first = options_.first_only || frames.size() > kMany;
+    // Where only faster plans than some are wanted, any plan is no help.
+    const bool settles = options_.limit_ms == kInfinity;
+    const bool settles_first = settles && (options_.first_only || frames.size() > kMany);
     if (settles_first) settle_for_any(frames);
     // Bounds of different pipelines are not equally good: the best frame of each that has a plan.
     for (const int64_t pp : frames.pipelines()) {
@@ -137,7 +139,7 @@ class Searcher {
       if (!frame.is_probed) probe_frame(frame);
     }
     // Something is better than nothing, however short the time.
-    if (best_.fastest() == nullptr && !settles_first) settle_for_any(frames);
+    if (best_.fastest() == nullptr && settles && !settles_first) settle_for_any(frames);
     look_beyond();
     best_.end_probing();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <string>
@@ -75,8 +76,9 @@ struct PlanSearchOptions {
   double memory_margin = 0;  ///< the share of a device's memory that plans leave free
   /// Compare plans on so many batches drawn from the workload's distributions; 0: on the mean batch.
   int64_t batches = 0;
-  bool first_only = false;  ///< any plan that fits will do
-  bool improves = false;    ///< the fastest is improved beyond the space, where nothing was pinned
+  bool first_only = false;     ///< any plan that fits will do
+  double limit_ms = INFINITY;  ///< only faster plans are looked for
+  bool improves = false;       ///< the fastest is improved beyond the space, where nothing was pinned
   const Profile* profile = nullptr;
   std::function<void(const std::string&)> progress = {};
   const std::atomic<bool>* stop = nullptr;

@@ -196,6 +196,7 @@ Result<PlanSpace> read_plan_space(const Document& document) {
               {"logits", &space.recompute.allows_logits}});
   read_balances(fields, space);
   read_frozen(fields, space);
+  space.allows_strategies = fields.flag_or("strategies", true);
   if (fields.has("encoders")) {
     for (const ModuleKind kind : kEncoderKinds) read_encoder(fields.object("encoders"), space.encoders[kind]);
   }

@@ -86,6 +86,7 @@ struct PlanSpace : PerDegree<Allowed> {
   /// Where drawn batches decide; the mean batch has nothing to reassign.
   std::vector<Balance> balances = {Balance::kNone, Balance::kEncoder, Balance::kLlm, Balance::kBoth};
   std::map<ModuleKind, EncoderSpace> encoders = {{ModuleKind::kVision, {}}, {ModuleKind::kAudio, {}}};
+  bool allows_strategies = true;                  ///< of operators, other than the usual ones
   std::optional<std::vector<ModuleKind>> frozen;  ///< instead of the workload's
   std::optional<Target> target;                   ///< only plans that it can express
   std::set<std::string> given = {};               ///< settings that a search file names, the llm's among them
@@ -96,9 +97,9 @@ struct PlanSpace : PerDegree<Allowed> {
 
 /// A search file: {"llm": {"tp": 8, "pp": [1, 2, 4], "zero": {"at_most": 1}, ...}, "schedule": ["1f1b"], "mbs": 1,
 /// "recompute": ["full"], "balance": ["none"], "frozen": ["vision"], "encoders": {"placement": ["inline"], "form":
-/// ["before"], "tp": 1, "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}}. A setting is a number, a list, or an
-/// object with at_least and at_most; what vision and audio say comes before what encoders says. Unknown keys are
-/// rejected.
+/// ["before"], "tp": 1, "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}, "strategies": false}. A setting is a
+/// number, a list, or an object with at_least and at_most; what vision and audio say comes before what encoders says.
+/// Unknown keys are rejected.
 Result<PlanSpace> read_plan_space(const Document& document);
 
 /// What lies around a space: all settings that nobody pinned may be what training can do, too.

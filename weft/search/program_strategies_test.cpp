@@ -58,7 +58,7 @@ TEST(ProgramStrategySearch, TakesOverWhatIsFasterAndSaysByHowMuch) {
   EXPECT_EQ((*gain)->ms, result.best.front().step_time_ms);
   // The plan stands alone: read back, it is legal and takes as long as was said.
   const Plan& plan = result.best.front().plan;
-  EXPECT_EQ(plan.llm().strategy, (*gain)->strategy);
+  EXPECT_EQ(strategy_of(plan), (*gain)->strategy);
   const Result<Plan> read = read_plan({.source = "plan.json", .root = plan_to_json(plan)});
   ASSERT_TRUE(read.ok()) << read.error().message();
   EXPECT_TRUE(check_plan(*read).empty());

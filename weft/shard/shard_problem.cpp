@@ -195,8 +195,10 @@ std::optional<OperatorOption> ShardProblem::option_of(size_t index, const Choice
     for (const ChoiceStates& axis : by_axis) states.push_back(axis.operands[operand]);
     return states;
   };
-  OperatorOption option{
-      .choices = choices, .needs = {}, .price = price_operator(program_, op, choices, setting_), .states = {}};
+  OperatorOption option{.choices = choices,
+                        .needs = {},
+                        .price = price_operator(program_, op, choices, setting_, setting_.segments),
+                        .states = {}};
   std::vector<AxisState> result;
   bool is_partial = false;
   for (const ChoiceStates& axis : by_axis) {

@@ -23,7 +23,13 @@ Result<std::vector<BlockShape>> wanted_shapes(const Plan& plan) {
     const SampleWork work(plan, simulator.costs());
     for (int64_t batch = 0; batch < kBatches; ++batch) simulator.run_drawn(plan, schedule, work, samples.batch(batch));
   }
-  return asked.reduced(std::numeric_limits<size_t>::max());
+  std::vector<BlockShape> shapes;
+  for (const BlockShape& shape : asked.reduced(std::numeric_limits<size_t>::max())) {
+    shapes.push_back(shape);
+    // A strategy's own measurement counts beside one of the layer without it (MeasuredTimes).
+    if (!shape.strategy.empty()) shapes.emplace_back(shape).strategy.clear();
+  }
+  return shapes;
 }
 
 }  // namespace weft

@@ -199,7 +199,8 @@ void complete(const Profile& formulas, Profile& profile) {
   const std::vector<BlockMeasurement> known = profile.blocks;
   for (const BlockMeasurement& block : formulas.blocks) {
     const bool is_known = std::any_of(known.begin(), known.end(), [&](const BlockMeasurement& other) {
-      return other.shape.module == block.shape.module && other.shape.block == block.shape.block;
+      return other.shape.module == block.shape.module && other.shape.block == block.shape.block &&
+             other.shape.strategy == block.shape.strategy;
     });
     if (!is_known) profile.blocks.push_back(block);
   }
@@ -219,8 +220,8 @@ Result<Profile> profile_of_formulas(const Plan& plan) {
   const AnalyticTimes formula(one_node);
   for (const BlockShape& shape : shapes) {
     const Module* module = plan.model.find(shape.module);
-    const Block* block = module == nullptr ? nullptr : find_block(*module, shape.block);
-    if (block == nullptr) continue;
+    const std::optional<Block> block = module == nullptr ? std::nullopt : block_of(*module, shape);
+    if (!block) continue;
     const BlockSetting setting{.tp = shape.tp,
                                .cp = shape.cp,
                                .cp_ulysses = shape.cp_ulysses,

@@ -1,0 +1,392 @@
+#include "weft/search/layer_strategies.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "weft/base/clock.h"
+#include "weft/base/divisors.h"
+#include "weft/cost/apply_profile.h"
+#include "weft/cost/block_setting.h"
+#include "weft/cost/measured_times.h"
+#include "weft/meaning/busy_ranks.h"
+#include "weft/meaning/macro_batch.h"
+#include "weft/program/program_blocks.h"
+#include "weft/search/block_choices.h"
+#include "weft/search/plan_pricer.h"
+
+namespace weft {
+namespace {
+
+/// Of what layers take: where a strategy gains less, no plan is tried with it.
+constexpr double kLeastLayerGain = 3e-3;
+/// Of the search before, the time that strategies may take, or so many seconds.
+constexpr double kTimeShare = 0.2, kLeastTime_s = 0.05;
+
+/// A strategy of one kind of layer, and what all layers of the kind take by it in a microbatch.
+struct KindOption {
+  BlockEntries entries;
+  double ms = 0;
+};
+
+/// One module of a plan and what its layers could do.
+struct ModuleOptions {
+  const ModulePlan* module = nullptr;
+  double times_a_step = 0;  ///< that a rank goes through its part of the layers
+  std::vector<double> usual_ms;
+  std::vector<std::vector<KindOption>> by_kind;  ///< faster than the usual, fastest first
+
+  bool has_any() const {
+    return std::any_of(by_kind.begin(), by_kind.end(), [](const auto& options) { return !options.empty(); });
+  }
+};
+
+class LayerOptions {
+ public:
+  /// Plan and profile must outlive it; the plan's cluster is as the profile says.
+  LayerOptions(const Plan& plan, const Profile* profile, const SampleLoad& average)
+      : plan_(plan), profile_(profile), average_(average) {}
+
+  Result<ModuleOptions> of(const ModulePlan& module) const {
+    const Module& usual = *plan_.model.find(module.kind);
+    const auto samples = static_cast<double>(samples_at_once(plan_, module));
+    Segments segments = average_.of(module.kind);
+    for (Segment& segment : segments) segment.count *= samples;
+    const BlockSetting setting = setting_of(plan_, module, place_module(plan_.cluster, module));
+    const double rounds = module.is_in_pipeline() ? std::max(1.0, static_cast<double>(plan_.schedule.microbatches))
+                                                  : std::ceil(num_macro_batches(plan_, module));
+    ModuleOptions made{.module = &module,
+                       .times_a_step = rounds / static_cast<double>(module.pp),
+                       .usual_ms = kinds_ms(usual, setting, segments),
+                       .by_kind = {}};
+    made.by_kind.resize(made.usual_ms.size());
+    if (num_tokens(segments) <= 0) return made;
+    const ShardSetting shared{.cluster = plan_.cluster,
+                              .links = AxisLinks::of_one({"tp", module.tp}, setting.tp_link),
+                              .precision = setting.precision,
+                              .attention = setting.attention,
+                              .microbatches = static_cast<int64_t>(rounds),
+                              .segments = &segments};
+    const int64_t rows = std::max<int64_t>(1, std::llround(num_tokens(segments)));
+    for (size_t kind = 0; kind < made.usual_ms.size(); ++kind) {
+      const std::string& name = usual.distinct_layers[kind].name;
+      // As a program, a layer keeps rows that its own code gathers once more.
+      std::vector<BlockEntries> tried(1);
+      tried.front()[name];
+      const Result<Module> as_program = with_strategy(usual, tried.front(), module.tp);
+      if (!as_program) continue;  // experts, adapters
+      const Block& block = as_program->distinct_layers[kind];
+      WEFT_TRY(const auto offered, choices_of_block(*block.program, shared, rows, module.sequence_parallel));
+      for (const BlockChoices& choices : offered) {
+        BlockEntries entries = entries_for(block, choices, module.sequence_parallel);
+        if (!entries.empty()) tried.push_back(std::move(entries));
+      }
+      for (BlockEntries& entries : tried) {
+        WEFT_TRY(const Module changed, with_strategy(usual, entries, module.tp));
+        const double ms = kinds_ms(changed, setting, segments)[kind];
+        if (ms < made.usual_ms[kind]) made.by_kind[kind].push_back({std::move(entries), ms});
+      }
+      std::stable_sort(made.by_kind[kind].begin(), made.by_kind[kind].end(),
+                       [](const KindOption& a, const KindOption& b) { return a.ms < b.ms; });
+    }
+    return made;
+  }
+
+ private:
+  /// What layers of every kind take in a microbatch, forward and back, as often as the module has them.
+  std::vector<double> kinds_ms(const Module& module, const BlockSetting& setting, const Segments& segments) const {
+    if (profile_ == nullptr) return kinds_ms(AnalyticTimes(plan_.cluster), module, setting, segments);
+    Model model = plan_.model;
+    for (Module& own : model.modules) {
+      if (own.kind == module.kind) own = module;
+    }
+    const MeasuredTimes times(plan_.cluster, model, *profile_, busy_ranks(plan_));
+    return kinds_ms(times, *model.find(module.kind), setting, segments);
+  }
+
+  static std::vector<double> kinds_ms(const BlockTimes& times, const Module& module, const BlockSetting& setting,
+                                      const Segments& segments) {
+    std::vector<double> all;
+    for (size_t kind = 0; kind < module.distinct_layers.size(); ++kind) {
+      const BlockTime time = times.time_of(module, module.distinct_layers[kind], setting, segments);
+      const auto count = std::count(module.layers.begin(), module.layers.end(), kind);
+      all.push_back(static_cast<double>(count) *
+                    (time.forward.total_ms() + time.backward_input.total_ms() + time.backward_weight.total_ms()));
+    }
+    return all;
+  }
+
+  const Plan& plan_;
+  const Profile* profile_;
+  const SampleLoad& average_;
+};
+
+/// Of every kind of the chosen modules the option of that place, or the last that it has.
+template <typename Chosen>
+FasterLayers joined(const std::vector<ModuleOptions>& modules, size_t place, Chosen is_chosen) {
+  FasterLayers made;
+  double all_ms = 0, saved_ms = 0;
+  for (const ModuleOptions& each : modules) {
+    ModuleGain gain{.module = each.module->kind};
+    ModuleStrategy strategy{.mesh = {{"tp", each.module->tp}}, .blocks = {}};
+    for (size_t kind = 0; kind < each.usual_ms.size(); ++kind) {
+      gain.usual_ms += each.usual_ms[kind];
+      const std::vector<KindOption>& options = each.by_kind[kind];
+      if (options.empty() || !is_chosen(each)) {
+        gain.ms += each.usual_ms[kind];
+        continue;
+      }
+      const KindOption& option = options[std::min(place, options.size() - 1)];
+      gain.ms += option.ms;
+      strategy.blocks.insert(option.entries.begin(), option.entries.end());
+    }
+    all_ms += each.times_a_step * gain.usual_ms;
+    saved_ms += each.times_a_step * (gain.usual_ms - gain.ms);
+    if (strategy.blocks.empty()) continue;
+    made.gains.push_back(gain);
+    made.strategy.push_back({.module = each.module->kind,
+                             .is_inline = each.module->placement == ModulePlacement::kInline,
+                             .strategy = std::move(strategy)});
+  }
+  made.gain = all_ms > 0 ? saved_ms / all_ms : 0;
+  return made;
+}
+
+/// Only the encoder as it was found.
+EncoderSpace around(const EncoderChoice& found, EncoderSpace space) {
+  const auto is_at = [&](ModulePlacement placement) { return found.placement == placement; };
+  const auto runs = [&](EncoderForm form) { return found.form == form; };
+  space.allows_inline = is_at(ModulePlacement::kInline);
+  space.allows_colocated = is_at(ModulePlacement::kColocated);
+  space.allows_disjoint = is_at(ModulePlacement::kDisjoint);
+  space.allows_partial = is_at(ModulePlacement::kPartial);
+  space.allows_before = runs(EncoderForm::kBefore);
+  space.allows_fill = runs(EncoderForm::kFill);
+  space.allows_on_demand = runs(EncoderForm::kOnDemand);
+  if (!found.is_inline()) space.tp = {.values = {found.tp}};
+  space.mbs_scale = {.values = {found.mbs_scale}};
+  space.mbs_parts = {.values = {found.mbs_parts}};
+  if (found.ranks > 0) space.ranks = {.values = {found.ranks}};
+  if (found.stages > 0) space.stages = {.values = {found.stages}};
+  space.cp = {.values = {found.cp}};
+  space.sequence_parallel = found.sequence_parallel;
+  space.recompute_from_inputs = found.recompute_from_inputs;
+  if (found.zero != kUsualZero) space.zero = {.values = {found.zero}, .at_least = 0};
+  return space;
+}
+
+/// Only plans like the one that was found: its degrees, microbatches, schedule and encoders.
+PlanSpace around(const FoundPlan& found, const Model& model, PlanSpace space) {
+  const Candidate& candidate = found.candidate;
+  const std::array<Allowed*, kDegreeNames.size()> allowed = space.all();
+  for (size_t i = 0; i < kDegreeNames.size(); ++i) {
+    *allowed[i] = {.values = {candidate.*kDegreeNames[i].value}};
+    space.given.insert(kDegreeNames[i].name);
+  }
+  space.mbs = {.values = {candidate.mbs}};
+  space.zero = {.values = {candidate.zero}, .at_least = 0};
+  space.sequence_parallel = candidate.sequence_parallel;
+  space.stages_are_neighbours = candidate.stages_are_neighbours;
+  space.schedules = {candidate.schedule};
+  space.given.insert({"mbs", "zero", "sequence_parallel", "schedule"});
+  for (size_t e = 0; e + 1 < model.modules.size() && e < kMostEncoders; ++e) {
+    EncoderSpace& encoder = space.encoders[model.modules[e].kind];
+    encoder = around(candidate.encoders[e], encoder);
+  }
+  return space;
+}
+
+/// Tries strategies until the time is over.
+class LayerImprover {
+ public:
+  LayerImprover(const PlanProblem& problem, const PlanSearchOptions& options, double most_s, PlanSearchResult& result)
+      : problem_(problem),
+        options_(options),
+        end_ms_(now_ms() + most_s * 1e3),
+        usual_ms_(result.best.front().step_time_ms),
+        result_(result) {}
+
+  void run() {
+    const double bound_ms = result_.bound_ms;
+    const std::vector<FoundPlan> found = result_.best;
+    for (const FoundPlan& each : found) try_on(each);
+    try_degrees(found.front());
+    if (!gain_) return;
+    gain_->num_tried = num_tried_;
+    // Other plans were not tried with it.
+    result_.is_optimal = false;
+    result_.bound_ms = std::min(bound_ms, result_.bound_ms);
+  }
+
+  std::optional<StrategyGain> gain() const { return gain_; }
+
+ private:
+  bool is_over() const { return (options_.stop != nullptr && options_.stop->load()) || now_ms() >= end_ms_; }
+  /// A plan without a strategy is simpler, and may be slower by as much as others that are.
+  double least_gain() const { return std::max(kLeastStrategyGain, options_.within); }
+
+  PlanSearchOptions options_left() const {
+    PlanSearchOptions how = options_;
+    how.time_limit_s = (end_ms_ - now_ms()) / 1e3;
+    if (result_.batches > 0) how.batches = result_.batches;
+    how.limit_ms = result_.best.front().step_time_ms * (1 - least_gain());
+    how.progress = {};
+    return how;
+  }
+
+  void keep(const FasterLayers& layers) {
+    gain_ = StrategyGain{.strategy = layers.strategy,
+                         .usual_ms = usual_ms_,
+                         .ms = result_.best.front().step_time_ms,
+                         .modules = layers.gains};
+  }
+
+  /// As the search prices plans.
+  Plan priced(Plan plan) const {
+    plan.cluster = problem_.cluster;
+    plan.cluster.device.memory_gib *= 1 - options_.memory_margin;
+    if (options_.profile != nullptr) apply_profile(*options_.profile, plan);
+    return plan;
+  }
+
+  void try_on(const FoundPlan& found) {
+    if (is_over()) return;
+    Plan plan = priced(found.plan);
+    plan.model = problem_.model;
+    const Result<std::vector<FasterLayers>> offered = faster_layers(plan, options_.profile);
+    if (!offered) return;
+    for (const FasterLayers& layers : *offered) {
+      if (is_over()) return;
+      ++num_tried_;
+      const bool fits = take_same_plan(found, plan, layers);
+      // Its own placement for what it holds and takes.
+      if (is_over()) return;
+      PlanProblem near = problem_;
+      near.space = around(found, problem_.model, problem_.space);
+      Result<PlanSearchResult> searched = search_with(layers.strategy, near, options_left());
+      if (searched && take_over(*std::move(searched), least_gain(), result_)) keep(layers);
+      if (fits) return;  // what is slimmer is slower
+    }
+  }
+
+  /// The plan itself with a strategy, all else as it is; whether it fits.
+  bool take_same_plan(const FoundPlan& found, const Plan& usual, const FasterLayers& layers) {
+    Plan plan = usual;
+    Result<Model> model = model_with(layers.strategy, problem_.model);
+    if (!model) return false;
+    plan.model = *std::move(model);
+    put_words(layers.strategy, plan);
+    Result<PlanSimulator> simulator = PlanSimulator::create(plan, options_.profile);
+    if (!simulator) return false;
+    const Plan drawn = plan;
+    DrawnSamples samples(drawn);
+    PlanPricer pricer(*std::move(simulator), samples, result_.batches);
+    const std::optional<PlanPrice> price = pricer.price(plan);
+    if (!price) return false;
+    if (price->step_ms >= result_.best.front().step_time_ms * (1 - least_gain())) return true;
+    FoundPlan made = found;
+    made.plan = std::move(plan);
+    made.plan.cluster = problem_.cluster;
+    made.step_time_ms = price->step_ms;
+    made.steps_ms = price->steps_ms;
+    made.bound_ms = std::min(made.bound_ms, made.step_time_ms);
+    made.simplicity.lacks_export = true;
+    made.ties.clear();
+    result_.chosen = made;
+    result_.best.insert(result_.best.begin(), std::move(made));
+    if (result_.best.size() > std::max<size_t>(1, options_.top)) result_.best.pop_back();
+    keep(layers);
+    return true;
+  }
+
+  /// Plans with other degrees may win with a strategy where they do not without one.
+  void try_degrees(const FoundPlan& found) {
+    std::vector<std::pair<FasterLayers, PlanProblem>> offered;
+    for (const int64_t tp : divisors(problem_.cluster.devices_per_node)) {
+      if (tp == 1 || !problem_.space.tp.contains(tp) || !problem_.space.cp.contains(1)) continue;
+      for (const bool divides_rows : {true, false}) {
+        if (problem_.space.sequence_parallel.value_or(divides_rows) != divides_rows) continue;
+        if (is_over()) return;
+        Candidate c;
+        c.tp = tp;
+        c.dp = problem_.cluster.num_devices() / tp;
+        c.mbs = found.candidate.mbs;
+        c.sequence_parallel = divides_rows;
+        Plan plan = priced(plan_without_settings(problem_.model, problem_.cluster, found.plan.workload));
+        fill_plan(c, plan);
+        const Result<std::vector<FasterLayers>> layers = faster_layers(plan, options_.profile, ModuleKind::kLlm);
+        if (!layers || layers->empty()) continue;
+        PlanProblem other = problem_;
+        other.space.tp = {.values = {tp}};
+        other.space.sequence_parallel = divides_rows;
+        offered.emplace_back(layers->front(), std::move(other));
+      }
+    }
+    std::stable_sort(offered.begin(), offered.end(),
+                     [](const auto& a, const auto& b) { return a.first.gain > b.first.gain; });
+    for (const auto& [layers, problem] : offered) {
+      if (is_over()) return;
+      ++num_tried_;
+      PlanSearchOptions how = options_left();
+      how.improves = false;
+      Result<PlanSearchResult> searched = search_with(layers.strategy, problem, how);
+      if (!searched || !take_over(*std::move(searched), least_gain(), result_)) continue;
+      keep(layers);
+      // Its encoders may have strategies, too.
+      try_on(FoundPlan(result_.best.front()));
+    }
+  }
+
+  const PlanProblem& problem_;
+  const PlanSearchOptions& options_;
+  double end_ms_;
+  double usual_ms_;
+  PlanSearchResult& result_;
+  std::optional<StrategyGain> gain_;
+  int64_t num_tried_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<FasterLayers>> faster_layers(const Plan& plan, const Profile* profile,
+                                                std::optional<ModuleKind> only) {
+  std::vector<FasterLayers> all;
+  if (plan.model.numbers.program) return all;
+  WEFT_TRY(const SampleLoad average, average_sample(plan.model, plan.workload));
+  const LayerOptions options(plan, profile, average);
+  std::vector<ModuleOptions> modules;
+  size_t most = 0;
+  for (const ModulePlan& module : plan.modules) {
+    if (module.tp == 1 || module.cp > 1 || only.value_or(module.kind) != module.kind) continue;
+    WEFT_TRY(ModuleOptions made, options.of(module));
+    for (const auto& kind : made.by_kind) most = std::max(most, kind.size());
+    modules.push_back(std::move(made));
+  }
+  const auto add = [&](FasterLayers layers) {
+    const bool is_new = std::none_of(all.begin(), all.end(),
+                                     [&](const FasterLayers& other) { return other.strategy == layers.strategy; });
+    if (is_new && !layers.strategy.empty() && layers.gain >= kLeastLayerGain) all.push_back(std::move(layers));
+  };
+  for (size_t place = 0; place < most; ++place) add(joined(modules, place, [](const ModuleOptions&) { return true; }));
+  if (std::count_if(modules.begin(), modules.end(), [](const ModuleOptions& m) { return m.has_any(); }) > 1) {
+    for (const ModuleOptions& alone : modules)
+      add(joined(modules, 0, [&](const ModuleOptions& each) { return &each == &alone; }));
+  }
+  return all;
+}
+
+Result<std::optional<StrategyGain>> improve_layers(const PlanProblem& problem, const PlanSearchOptions& options,
+                                                   PlanSearchResult& result, double spent_s) {
+  if (result.best.empty()) return std::optional<StrategyGain>();
+  double most_s = std::max(kLeastTime_s, kTimeShare * spent_s);
+  // One plan on drawn batches can take longer than what is left of a search that its time ended.
+  if (result.batches > 0 && std::isfinite(most_s) && options.time_limit_s < most_s)
+    return std::optional<StrategyGain>();
+  most_s = std::min(options.time_limit_s, most_s);
+  if (most_s < kLeastTime_s) return std::optional<StrategyGain>();
+  LayerImprover improver(problem, options, most_s, result);
+  improver.run();
+  return improver.gain();
+}
+
+}  // namespace weft
