@@ -115,7 +115,7 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
   BlockMemory total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
-  if (block.program) return program_memory(*block.program, setting, segments);
+  if (block.program) return program_memory(block, setting, segments);
   double most_moved = 0, recomputed = 0, weight_inputs = 0, output_gradients = 0;
   for (const Op& op : block.ops) {
     const OpMemory memory = OpMeter(op, setting, segments, tokens).measure();
