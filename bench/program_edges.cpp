@@ -1,6 +1,7 @@
 // Megatron's tensor parallelism of a transformer layer on two thread ranks, as a strategy of the layer's program that
 // the runner executes, against today's layers with their own places of communication: forward and backward of one
-// layer, in turn, in one run. With the argument "edges" or "layers" one of them alone runs, for profilers.
+// layer, in turn, in one run. With the argument "edges" or "layers" one of them alone runs, for profilers, as often as
+// a second argument says.
 #include <algorithm>
 #include <ctime>
 
@@ -28,6 +29,12 @@ using namespace weft;
 constexpr int64_t kRanks = 2, kSamples = 2, kRows = 128, kWidth = 512, kHeads = 8, kKeyHeads = 4, kHeadDim = 64,
                   kInner = 1408;
 constexpr int kTurns = 61;
+
+/// What is run.
+struct Chosen {
+  std::string only;  ///< "edges" or "layers"; empty: both, in turn
+  int turns = kTurns;
+};
 
 Program layer_program() {
   const TransformerBlockShape shape{
@@ -102,7 +109,8 @@ double least(const std::vector<double>& times) {
   return *std::min_element(times.begin(), times.end());
 }
 
-void run_rank(World& world, const std::string& only) {
+void run_rank(World& world, const Chosen& chosen) {
+  const std::string& only = chosen.only;
   at::set_num_threads(1);
   const Mesh mesh = *Mesh::contiguous({{"tp", kRanks}});
   const MeshGroups groups = must(MeshGroups::create(world, mesh));
@@ -127,7 +135,7 @@ void run_rank(World& world, const std::string& only) {
 
   Turns by_edges, by_layers;
   std::vector<at::Tensor> gradients;  // kept until the next turn, as layers keep theirs
-  for (int turn = 0; turn < kTurns; ++turn) {
+  for (int turn = 0; turn < chosen.turns; ++turn) {
     const auto run_edges = [&] {
       world.all().barrier().wait();
       by_edges.add([&] {
@@ -168,8 +176,10 @@ void run_rank(World& world, const std::string& only) {
 
 int main(int count, char** words) {
   at::set_num_threads(1);
-  const std::string only = count > 1 ? words[1] : "";
-  if (const auto error = run_thread_ranks(kRanks, {}, [&](World& world) { run_rank(world, only); }))
+  Chosen chosen;
+  if (count > 1) chosen.only = words[1];
+  if (count > 2) chosen.turns = std::stoi(words[2]);
+  if (const auto error = run_thread_ranks(kRanks, {}, [&](World& world) { run_rank(world, chosen); }))
     fmt::print(stderr, "{}\n", error->message());
   return 0;
 }

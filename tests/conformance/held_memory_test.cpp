@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "tests/conformance/step_run.h"
+#include "tests/support/pipeline/random_strategy_plan.h"
+#include "weft/program/layer_program.h"
 #include "weft/simulate/step_memory.h"
 
 namespace weft {
@@ -99,6 +101,16 @@ auto wider_models() {
                                       "use_absolute_position_embeddings": false, "projection_dropout": 0.3}})"});
 }
 
+/// Whether some of a model's layers have no program: those with experts, or that drop elements inside of their MLP.
+bool has_undivided_layers(const Model& model) {
+  for (const Module& module : model.modules) {
+    for (size_t kind = 0; kind < module.distinct_layers.size(); ++kind) {
+      if (!layer_program(module, kind, 2)) return true;
+    }
+  }
+  return false;
+}
+
 class HeldMemory : public testing::TestWithParam<TinyModel> {
  protected:
   void compare(const std::vector<Action>& actions, const RankMemory& run, const StepMemory& predicted) {
@@ -148,20 +160,45 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
       example.mbs = plan.workload.global_batch_samples;
       example.microbatches = 1;
       example.frozen = plan.workload.frozen;
-      const StepRun run = run_step(example, plan);
-      for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-        SCOPED_TRACE("rank " + std::to_string(rank));
-        const Result<StepMemory> predicted = step_memory(plan, run.load, rank);
-        ASSERT_TRUE(predicted.ok()) << predicted.error().message();
-        const auto index = static_cast<size_t>(rank);
-        compare(run.actions[index], run.memory[index], *predicted);
-      }
+      compare_ranks(run_step(example, plan), plan);
     }
     record_plans(compared_plans);
     if (!has_usual_seeds()) return;
     EXPECT_GE(num_compared_, static_cast<int64_t>(num_plans)) << "fewer ranks than plans were compared";
     EXPECT_GE(num_with_least_, num_compared_ / 2);
     EXPECT_GT(most_held_, least_held) << "the steps are too small beside the tolerance";
+  }
+
+  /// The same of plans whose layers have strategies drawn at random.
+  void compare_strategies(uint64_t first, int64_t least_held) {
+    TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .stretch = 9, .steps = 1};
+    const Model model = example_model(example);
+    if (has_undivided_layers(model)) GTEST_SKIP() << "layers that have no strategies";
+    const uint64_t num_plans = draws(uint64_t{10});
+    uint64_t seed = first_seed(first), compared_plans = 0;
+    for (; compared_plans < num_plans && !HasFailure(); ++seed, ++compared_plans) {
+      Plan plan = random_strategy_plan(model, seed);
+      if (compared_plans % 3 == 0)
+        plan.precision = {.compute = Precision::kBf16, .master = Precision::kFp32, .reduce = Precision::kFp32};
+      SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan) + " " + strategies_text(plan));
+      example.mbs = plan.workload.global_batch_samples;
+      example.microbatches = 1;
+      example.frozen = plan.workload.frozen;
+      compare_ranks(run_step(example, plan), plan);
+    }
+    record_plans(compared_plans);
+    if (!has_usual_seeds()) return;
+    EXPECT_GT(most_held_, least_held) << "the steps are too small beside the tolerance";
+  }
+
+  void compare_ranks(const StepRun& run, const Plan& plan) {
+    for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+      SCOPED_TRACE("rank " + std::to_string(rank));
+      const Result<StepMemory> predicted = step_memory(plan, run.load, rank);
+      ASSERT_TRUE(predicted.ok()) << predicted.error().message();
+      const auto index = static_cast<size_t>(rank);
+      compare(run.actions[index], run.memory[index], *predicted);
+    }
   }
 
   int64_t most_held_ = 0;
@@ -176,6 +213,10 @@ TEST_P(HeldMemory, IsSaidByLengthsAfterEveryActionAndAtItsPeak) {
 TEST_P(HeldMemory, IsSaidForAdapters) {
   // Products that are not trained keep nothing.
   compare_plans(3000, int64_t{2} << 20, with_drawn_adapters);
+}
+
+TEST_P(HeldMemory, IsSaidForStrategiesOfLayers) {
+  compare_strategies(4000, int64_t{2} << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HeldMemory, wider_models(), [](const auto& test) { return test.param.name; });

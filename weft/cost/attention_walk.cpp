@@ -178,14 +178,6 @@ void run_call_backward(const KernelCall& call, int64_t heads, const Attention& a
   pack_tiles(call, attention.head_dim, context);
 }
 
-/// Rotating heads in place.
-void rotate(int64_t rows, int64_t width, const WalkContext& context) {
-  if (context.has_own_kernels()) return;
-  CountedTensor converted;
-  if (context.is_half()) converted = context.exact_rows_of(rows, width);
-  const CountedTensor turned = context.exact_rows_of(rows, width / 2);
-}
-
 struct AttentionState {
   CountedTensor out;
   CountedTensor log_sums;
@@ -356,7 +348,7 @@ class SharedAttention {
 CountedTensor walk_shared_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,
                                     bool has_rotary, const WalkContext& context) {
   const int64_t turning = (heads.queries + heads.keys) * attention.head_dim;
-  if (has_rotary) rotate(context.whole_rows, turning, context);
+  if (has_rotary) walk_rotation(context.whole_rows, turning, context);
   const SharedAttention walk(heads, attention, context);
   const CountedTensor shared = walk.share_packed(qkv);
   const AttentionState state = walk.attend();
@@ -373,13 +365,20 @@ CountedTensor walk_shared_attention(const CountedTensor& qkv, const LocalHeads& 
       const CountedTensor of_shared = back.attend_backward();
       dqkv = back.return_packed(of_shared);
     }
-    if (has_rotary) rotate(context.whole_rows, turning, context);
+    if (has_rotary) walk_rotation(context.whole_rows, turning, context);
     return dqkv;
   });
   return walk.return_queries(state.out);
 }
 
 }  // namespace
+
+void walk_rotation(int64_t rows, int64_t width, const WalkContext& context) {
+  if (context.has_own_kernels()) return;
+  CountedTensor converted;
+  if (context.is_half()) converted = context.exact_rows_of(rows, width);
+  const CountedTensor turned = context.exact_rows_of(rows, width / 2);
+}
 
 CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,
                              bool has_rotary, const WalkContext& context) {
@@ -390,7 +389,7 @@ CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, 
   CountedTensor turned;  // where kernels do not take packed rows as they are, a GPU's attention reads copies
   if (has_rotary && !context.count->is_of_processor() && !context.has_own_kernels())
     turned = context.rows_of(rows, turning);
-  if (has_rotary) rotate(rows, turning, context);
+  if (has_rotary) walk_rotation(rows, turning, context);
   const AttentionState state = attend(heads, attention, context);
   AttentionState kept;
   if (!context.recomputes_attention) kept = state;
@@ -411,7 +410,7 @@ CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, 
     }
     CountedTensor dqkv = context.rows_of(rows, packed);
     attend_backward(heads, attention, context);
-    if (has_rotary) rotate(rows, turning, context);
+    if (has_rotary) walk_rotation(rows, turning, context);
     return dqkv;
   });
   return state.out;

@@ -9,4 +9,7 @@ namespace weft {
 CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,
                              bool has_rotary, const WalkContext& context);
 
+/// Turning heads of rows in place, `width` elements of each.
+void walk_rotation(int64_t rows, int64_t width, const WalkContext& context);
+
 }  // namespace weft

@@ -116,7 +116,7 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
   BlockMemory total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
-  if (block.program) total = program_memory(*block.program, setting, segments);
+  if (block.program) total = program_memory(block, setting, segments);
   if (num_in_program(block) == block.ops.size()) return total;
   double most_moved = 0, recomputed = 0, weight_inputs = 0, output_gradients = 0;
   for (size_t i = num_in_program(block); i < block.ops.size(); ++i) {

@@ -60,7 +60,7 @@ TEST(BlockMemory, ExpertsKeepTheSameBehindAProgram) {
   for (const bool divides_rows : {false, true}) {
     const BlockSetting setting{.tp = 4, .ep = 2, .sequence_parallel = divides_rows};
     const BlockMemory all = memory_of(*made, layer, setting, segments);
-    const BlockMemory first = program_memory(*layer.program, setting, segments);
+    const BlockMemory first = program_memory(layer, setting, segments);
     const BlockMemory behind = memory_of(llm, rest, setting, segments);
     EXPECT_DOUBLE_EQ(all.saved, first.saved + behind.saved);
     EXPECT_DOUBLE_EQ(all.statistics, behind.statistics);

@@ -4,18 +4,14 @@
 #include "weft/program/value_layout.h"
 
 namespace weft {
-namespace {
 
-/// Whether parts of a dim of a rank's tensor lie behind each other in memory, so that nothing is packed.
-bool is_outermost(const Layout& layout, size_t dim) {
+bool lies_outermost(const Layout& layout, size_t dim) {
   const std::vector<int64_t> shape = layout.local_shape(0);
   for (size_t before = 0; before < dim; ++before) {
     if (shape[before] > 1) return false;
   }
   return true;
 }
-
-}  // namespace
 
 int64_t moved_elements(const Step& step) {
   const int64_t before = step.before.num_local_elements(0), after = step.after.num_local_elements(0);
@@ -25,12 +21,12 @@ int64_t moved_elements(const Step& step) {
     case StepKind::kZeroPad:
       return before == after ? after : after + 2 * before;
     case StepKind::kAllGather:
-      return is_outermost(step.after, step.dim) ? 0 : 2 * after;
+      return lies_outermost(step.after, step.dim) ? 0 : 2 * after;
     case StepKind::kReduceScatter:
-      return is_outermost(step.before, step.dim) ? 0 : 2 * before;
+      return lies_outermost(step.before, step.dim) ? 0 : 2 * before;
     case StepKind::kAllToAll:
-      return (is_outermost(step.before, step.to_dim) ? 0 : 2 * before) +
-             (is_outermost(step.after, step.dim) ? 0 : 2 * after);
+      return (lies_outermost(step.before, step.to_dim) ? 0 : 2 * before) +
+             (lies_outermost(step.after, step.dim) ? 0 : 2 * after);
     case StepKind::kIdentity:
     case StepKind::kAllReduce:
       break;

@@ -15,6 +15,9 @@ struct LocalMoves {
 /// Of the first tensor-parallel rank, which has as much as any.
 LocalMoves local_moves(const ProgramMeaning& meaning, const RunLengths& lengths, int64_t element_bytes);
 
+/// Whether parts of a dim of a rank's tensor lie behind each other in memory, so that nothing is packed.
+bool lies_outermost(const Layout& layout, size_t dim);
+
 /// Elements that such a rank reads and writes in one step, besides what its group communicates.
 int64_t moved_elements(const Step& step);
 

@@ -86,6 +86,21 @@ CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const Loca
   return y;
 }
 
+CountedTensor walk_norm_group_heads(const CountedTensor& packed, int64_t rows, int64_t heads, int64_t head_dim,
+                                    bool in_place, const WalkContext& context) {
+  const int64_t width = heads * head_dim;
+  CountedTensor y = in_place ? packed : context.make(packed.bytes());
+  const CountedTensor kept = context.rows_of(rows, width), scales = context.exact_rows_of(rows, heads);
+  rms_forward(rows, width, context);
+  context.add_step([=](const CountedTensor& dy) {
+    const CountedTensor kept_heads = kept, kept_scales = scales;
+    CountedTensor dx = dy.num_references() > 1 ? context.make(dy.bytes()) : dy;
+    rms_backward(rows, width, context);
+    return context.passes_on ? dx : CountedTensor();
+  });
+  return y;
+}
+
 namespace {
 
 int64_t packed_bytes(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {

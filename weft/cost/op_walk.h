@@ -17,6 +17,10 @@ CountedTensor walk_norm(const CountedTensor& x, int64_t rows, const Norm& norm, 
 CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const LocalHeads& heads, int64_t head_dim,
                               const WalkContext& context);
 
+/// Some heads of packed groups, so many of a row. `in_place`: the rows are used up.
+CountedTensor walk_norm_group_heads(const CountedTensor& packed, int64_t rows, int64_t heads, int64_t head_dim,
+                                    bool in_place, const WalkContext& context);
+
 /// What a product with a weight, and the product that is its weight's gradient, may have in passing for factors of half
 /// precision: these are packed and sums are exact, all at once or in parts, as the processor has it.
 void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);

@@ -4,8 +4,8 @@
 
 namespace weft {
 
-/// What a program computes of a block, as its runner goes through it: what each operator makes is kept until the
-/// operator has had its backward. `x` is what the block before gave, if anything.
+/// What a program computes of a block, as its runner goes through it: what arrives, what operators make and keep
+/// (program_operator_walk.h), and the same going back. `x` is what the block before gave, if anything.
 CountedTensor walk_program_block(const WalkedBlock& block, const CountedTensor& x, const WalkContext& context);
 
 }  // namespace weft

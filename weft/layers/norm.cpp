@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/layers/own_kernels.h"
+#include "weft/tensor/local_tensor.h"
 
 namespace weft {
 namespace {
@@ -220,6 +221,42 @@ struct NormHeadsFunction : torch::autograd::Function<NormHeadsFunction> {
   }
 };
 
+struct NormGroupHeadsFunction : torch::autograd::Function<NormGroupHeadsFunction> {
+  static at::Tensor heads_in(const at::Tensor& packed, const GroupHeads& which) {
+    const int64_t width = packed.size(-1);
+    return packed.view({packed.numel() / width, width / (which.size * which.head_dim), which.size, which.head_dim})
+        .narrow(2, which.first, which.count);
+  }
+
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& packed, const at::Tensor& weight, int64_t size,
+                            int64_t first, int64_t count, double epsilon, bool in_place) {
+    at::Tensor result =
+        in_place && packed.is_contiguous() ? packed.detach() : packed.clone(at::MemoryFormat::Contiguous);
+    const at::Tensor heads =
+        heads_in(result, {.size = size, .head_dim = weight.size(0), .first = first, .count = count});
+    const at::Tensor kept = heads.clone(at::MemoryFormat::Contiguous);
+    const at::Tensor scale = reciprocal_rms(kept, epsilon);
+    heads.copy_(rms_forward(kept, weight, scale));
+    saved->save_for_backward({kept, weight, scale});
+    saved->saved_data["size"] = size;
+    saved->saved_data["first"] = first;
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const at::Tensor& kept = tensors[0];
+    at::Tensor dx = is_own(gradients[0]) ? gradients[0] : gradients[0].clone(at::MemoryFormat::Contiguous);
+    const at::Tensor heads = heads_in(dx, {.size = saved->saved_data["size"].toInt(),
+                                           .head_dim = kept.size(-1),
+                                           .first = saved->saved_data["first"].toInt(),
+                                           .count = kept.size(-2)});
+    const RmsGradients found = rms_backward(heads, kept, tensors[1], tensors[2], saved->needs_input_grad(1));
+    heads.copy_(found.dx);
+    return {dx, found.dweight, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
 
 RowsAndNorm add_and_norm(const at::Tensor& x, at::Tensor added, const ParameterPtr& weight, const ParameterPtr& bias,
@@ -246,6 +283,12 @@ at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight, const Par
 
 at::Tensor scale_columns(const at::Tensor& x, const ParameterPtr& weight) {
   return ScaleFunction::apply(x, weight->value, weights_of(weight));
+}
+
+at::Tensor norm_group_heads(const at::Tensor& packed, const at::Tensor& weight, const GroupHeads& which, double epsilon,
+                            bool in_place) {
+  if (packed.numel() == 0) return packed.clone();
+  return NormGroupHeadsFunction::apply(packed, weight, which.size, which.first, which.count, epsilon, in_place);
 }
 
 at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,

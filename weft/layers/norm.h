@@ -25,6 +25,17 @@ RowsAndNorm add_and_norm(const at::Tensor& x, at::Tensor added, const ParameterP
 at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,
                       int64_t kv_heads, double epsilon);
 
+/// Some heads of every group of packed rows [..., groups · size · head_dim], each normed by itself; the others stay.
+struct GroupHeads {
+  int64_t size = 0;  ///< heads of a group
+  int64_t head_dim = 0;
+  int64_t first = 0;  ///< that is normed, of a group
+  int64_t count = 0;
+};
+/// Keeps the normed heads alone. `in_place`: the rows are this function's to use up.
+at::Tensor norm_group_heads(const at::Tensor& packed, const at::Tensor& weight, const GroupHeads& which, double epsilon,
+                            bool in_place);
+
 /// Every row times a weight, element by element.
 at::Tensor scale_columns(const at::Tensor& x, const ParameterPtr& weight);
 

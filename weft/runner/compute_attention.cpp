@@ -4,10 +4,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
 #include "weft/layers/attention_core.h"
@@ -39,8 +41,7 @@ at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Ten
   const auto shared = [&](const at::Tensor& x) {
     return x.size(1) == q.size(1) ? x : x.expand({x.size(0), q.size(1), x.size(2), x.size(3)});
   };
-  const bool has_all = queries == keys;
-  if (has_all && (attention.mask == Mask::kFull || attention.mask == Mask::kCausal))
+  if (attention.mask == Mask::kFull || (attention.mask == Mask::kCausal && queries == keys))
     return at::scaled_dot_product_attention(q, shared(k), shared(v), {}, 0, attention.mask == Mask::kCausal);
   const auto places = [&](Range range) {
     return at::arange(range.begin, range.end, at::TensorOptions(at::kLong).device(q.device()));
@@ -67,6 +68,41 @@ at::Tensor attend_with_dropout(const Attention& attention, const BlockDropout& d
   return (at::softmax(scores, -1) * factors).matmul(heads_of(v)).transpose(1, 2);
 }
 
+/// Packed groups of queries, a key and a value become all queries, then all keys, then all values; rows of two dims.
+struct HeadsApartFunction : torch::autograd::Function<HeadsApartFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& rows, int64_t queries,
+                            int64_t head_dim) {
+    saved->saved_data["queries"] = queries;
+    saved->saved_data["head_dim"] = head_dim;
+    const at::Tensor result = at::empty(rows.sizes(), rows.options());
+    for_each_kind(rows, result, queries, head_dim,
+                  [](const at::Tensor& in_groups, const at::Tensor& apart) { apart.copy_(in_groups); });
+    return result;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor result = at::empty(gradients[0].sizes(), gradients[0].options());
+    for_each_kind(result, gradients[0], saved->saved_data["queries"].toInt(), saved->saved_data["head_dim"].toInt(),
+                  [](const at::Tensor& in_groups, const at::Tensor& apart) { in_groups.copy_(apart); });
+    return {result, at::Tensor(), at::Tensor()};
+  }
+
+  /// Queries, keys and values as views of both, [rows, groups, heads, head_dim].
+  template <typename Copy>
+  static void for_each_kind(const at::Tensor& grouped, const at::Tensor& apart, int64_t queries, int64_t head_dim,
+                            Copy copy) {
+    const at::Tensor groups = grouped.unflatten(1, {-1, queries + 2, head_dim});
+    int64_t begin = 0, column = 0;
+    for (const int64_t heads : {queries, int64_t{1}, int64_t{1}}) {
+      const int64_t width = groups.size(1) * heads * head_dim;
+      copy(groups.narrow(2, begin, heads), apart.narrow(1, column, width).unflatten(1, {-1, heads, head_dim}));
+      begin += heads;
+      column += width;
+    }
+  }
+};
+
 /// Heads [..., rows, groups, heads, head_dim] as a kernel takes them: a batch of samples where a group has one head,
 /// and otherwise of groups, which share keys. Only the second makes a copy, and not of one sample.
 at::Tensor batch_of(const at::Tensor& heads, bool is_of_samples) {
@@ -76,11 +112,18 @@ at::Tensor batch_of(const at::Tensor& heads, bool is_of_samples) {
   return samples.permute({0, 2, 3, 1, 4}).flatten(0, 1);
 }
 
+/// The number of the first query head that is here.
+int64_t first_head_of(const Attention& a, const LocalOperator::Call& call) {
+  const int64_t queries = a.heads / a.kv_heads;
+  return call.place.operands[0].back().begin / ((queries + 2) * a.head_dim) * queries;
+}
+
 }  // namespace
 
 at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& call) const {
   const Attention& a = op().attention;
   const int64_t num_queries = a.heads / a.kv_heads;
+  if (!keys_ && call.segments != nullptr && x.numel() > 0) return attend_whole_segments(x, call);
   const at::Tensor groups = x.unflatten(-1, {-1, num_queries + 2, a.head_dim});
   const auto rows_dim = static_cast<size_t>(x.dim() - 2);
   const Range own = call.place.operands[0][rows_dim];
@@ -90,11 +133,9 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
     const std::vector<at::Tensor> parts = groups.split_with_sizes({num_queries, 2}, -2);
     q = parts[0];
     const at::Tensor sent = parts[1].flatten(-3).contiguous();
-    const at::Tensor leaf = call.place.gather_keys->run(sent.detach()).detach().set_requires_grad(sent.requires_grad());
-    if (sent.requires_grad())
-      call.graph.joins.push_back({.sent = sent, .leaf = leaf, .back = [place = &call.place](const at::Tensor& slope) {
-                                    return place->return_keys->run(slope.contiguous());
-                                  }});
+    const at::Tensor leaf = call.graph.add_join(
+        sent, call.place.gather_keys->run(sent.detach()),
+        [place = &call.place](const at::Tensor& slope) { return place->return_keys->run(slope.contiguous()); });
     const std::vector<at::Tensor> keys = leaf.unflatten(-1, {-1, 2, a.head_dim}).split(1, -2);
     k = keys[0], v = keys[1];
     all = {0, call.place.shapes[0][rows_dim]};
@@ -109,12 +150,11 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
     const auto numbers = [&](Range rows) {
       return (samples.unsqueeze(1) * (int64_t{1} << 32) + at::arange(rows.begin, rows.end, at::kLong)).flatten();
     };
-    const BlockDropout dropout{
-        .probability = a.dropout,
-        .key = dropout_key_of(call.draws),
-        .queries = numbers(own),
-        .keys = numbers(all),
-        .first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries};
+    const BlockDropout dropout{.probability = a.dropout,
+                               .key = dropout_key_of(call.draws),
+                               .queries = numbers(own),
+                               .keys = numbers(all),
+                               .first_head = first_head_of(a, call)};
     return attend_with_dropout(a, dropout, q, k, v, own, all).reshape(call.place.result_shape);
   }
   if (!keys_ && own == Range{0, call.place.shapes[0][rows_dim]} && has_group_attention(x, a))
@@ -126,6 +166,25 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
   return mixed.unflatten(0, {-1, q.size(-3)}).permute({0, 3, 1, 2, 4}).reshape(call.place.result_shape);
 }
 
+at::Tensor LocalOperator::attend_whole_segments(const at::Tensor& x, const Call& call) const {
+  const Attention& a = op().attention;
+  const int64_t num_queries = a.heads / a.kv_heads, groups = x.size(-1) / ((num_queries + 2) * a.head_dim);
+  const HeadCounts heads{.heads = groups * num_queries, .kv_heads = groups, .head_dim = a.head_dim};
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  // As layers have them: all queries, then keys, then values. One group is that already.
+  const at::Tensor packed = groups == 1 ? rows : HeadsApartFunction::apply(rows, num_queries, a.head_dim);
+  const AttentionMask mask{.is_causal = a.mask == Mask::kCausal || a.mask == Mask::kSliding,
+                           .window = a.mask == Mask::kSliding ? a.window : 0};
+  std::optional<AttentionDropout> dropout;
+  if (a.dropout > 0 && call.draws.drops && call.draws.layer)
+    dropout = {.probability = a.dropout,
+               .key = dropout_key_of(call.draws),
+               .rows = call.draws.layer->rows,
+               .first_head = first_head_of(a, call)};
+  return attention_core(packed, heads, {}, *call.segments, mask, AttentionKeeps::kResults, dropout)
+      .reshape(call.place.result_shape);
+}
+
 at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Range own,
                                           const Call& call) const {
   Attention a = op().attention;
@@ -133,18 +192,7 @@ at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor&
   const int64_t rows_dim = q.dim() - 4, num_queries = q.size(-2), groups = q.size(-3);
   const bool drops = a.dropout > 0 && call.draws.drops && call.draws.layer;
   const DropoutKey key = drops ? dropout_key_of(call.draws) : DropoutKey{};
-  const int64_t first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries;
-  if (!keys_) {
-    // As layers have them: all queries, then keys, then values. The copy is the layers' own to use up.
-    const int64_t rows = q.size(rows_dim);
-    const at::Tensor packed = at::cat({q.reshape({rows, -1}), k.reshape({rows, -1}), v.reshape({rows, -1})}, 1);
-    const AttentionMask mask{.is_causal = a.mask != Mask::kFull, .window = a.mask == Mask::kSliding ? a.window : 0};
-    std::optional<AttentionDropout> dropout;
-    if (drops)
-      dropout = {.probability = a.dropout, .key = key, .rows = call.draws.layer->rows, .first_head = first_head};
-    return attention_core(packed, {.heads = groups * num_queries, .kv_heads = groups, .head_dim = a.head_dim}, {},
-                          *call.segments, mask, AttentionKeeps::kResults, dropout);
-  }
+  const int64_t first_head = first_head_of(a, call);
   std::vector<at::Tensor> results;
   for (const SegmentRun& run : call.segments->runs()) {
     for (int64_t i = 0; i < run.count; ++i) {

@@ -17,6 +17,7 @@
 #include "weft/layers/dropout.h"
 #include "weft/layers/linear.h"
 #include "weft/layers/norm.h"
+#include "weft/program/member_groups.h"
 #include "weft/runner/local_operator.h"
 #include "weft/tensor/local_tensor.h"
 
@@ -68,6 +69,32 @@ at::Tensor LocalOperator::compute(const std::vector<at::Tensor>& x, const Call& 
   WEFT_CHECK(false, "{} is run without a rule for it", op().name);
 }
 
+at::Tensor LocalOperator::compute_product(const at::Tensor& x, const ProductCall& product) {
+  const RunContext context{.deferred = product.call.graph.deferred.get()};
+  const std::vector<int64_t>& shape = product.call.place.result_shape;
+  const auto rows_of = [](const at::Tensor& y) {
+    return y.dim() == 2 ? y : y.dim() == 1 ? y.unsqueeze(0) : y.flatten(0, -2);
+  };
+  if (product.activation == nullptr) return linear(rows_of(x), product.weight, product.bias, context).view(shape);
+  const Operator& op = product.activation->op();
+  const Program& program = *product.activation->program_;
+  MlpActivation between{.activation = *op.calculation.function, .is_gated = is_gate(program, op)};
+  // Layers have all gates of a row before what they let through, and silu alone.
+  const int64_t unit = program.dims[program.values[op.result].dims.back()].unit;
+  if (between.is_gated && (between.activation != Activation::kSilu || x.size(-1) != 2 * unit)) {
+    const Call call{
+        .place = *product.activation_place, .draws = product.call.draws, .graph = product.call.graph, .weights = {}};
+    return linear(rows_of(product.activation->compute_function({x}, call)), product.weight, product.bias, context)
+        .view(shape);
+  }
+  return activated_linear(rows_of(x), between, product.weight, product.bias, context).view(shape);
+}
+
+RowsAndNorm LocalOperator::compute_sum_and_norm(const at::Tensor& x, at::Tensor added, const Call& call) const {
+  return add_and_norm(x, std::move(added), call.weights[1], call.weights.size() > 2 ? call.weights[2] : ParameterPtr(),
+                      op().calculation.epsilon);
+}
+
 at::Tensor LocalOperator::aligned(const at::Tensor& x, size_t operand) const {
   const RuleTerm& term = op().rule.operands[operand];
   const RuleTerm& result = op().rule.result;
@@ -87,11 +114,6 @@ at::Tensor LocalOperator::aligned(const at::Tensor& x, size_t operand) const {
 }
 
 at::Tensor LocalOperator::compute_products(const std::vector<at::Tensor>& x, const Call& call) const {
-  if (is_linear_ && call.weights[1]) {
-    const RunContext context{.deferred = call.graph.deferred.get()};
-    const at::Tensor rows = x[0].dim() == 2 ? x[0] : x[0].dim() == 1 ? x[0].unsqueeze(0) : x[0].flatten(0, -2);
-    return linear(rows, call.weights[1], {}, context).view(call.place.result_shape);
-  }
   if (op().kind == OperatorKind::kMultiply) {
     at::Tensor product = aligned(x[0], 0);
     for (size_t i = 1; i < x.size(); ++i) product = product * aligned(x[i], i);
@@ -161,14 +183,9 @@ at::Tensor LocalOperator::compute_reshape(const at::Tensor& x, const Call& call)
 
 at::Tensor LocalOperator::compute_norm(const std::vector<at::Tensor>& x, const Call& call) const {
   const double epsilon = op().calculation.epsilon;
-  const auto is_of_width = [&](size_t operand) {
-    const RuleTerm& term = op().rule.operands[operand];
-    return call.weights[operand] && term.size() == 1 && term[0] == op().rule.operands[0].back();
-  };
-  const bool is_in_place = op().rule.result == op().rule.operands[0];
-  if (x.size() == 2 && is_in_place && is_of_width(1)) return rms_norm(x[0], call.weights[1], epsilon);
-  if (x.size() == 3 && is_in_place && is_of_width(1) && is_of_width(2))
-    return layer_norm(x[0], call.weights[1], call.weights[2], epsilon);
+  if (is_norm_of_rows(*program_, op()))
+    return x.size() == 2 ? rms_norm(x[0], call.weights[1], epsilon)
+                         : layer_norm(x[0], call.weights[1], call.weights[2], epsilon);
   at::Tensor normed = wide(x[0]);
   if (x.size() == 3) normed = normed - normed.mean(-1, /*keepdim=*/true);
   normed = normed * (normed.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();

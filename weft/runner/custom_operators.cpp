@@ -6,9 +6,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
+#include "weft/layers/norm.h"
 #include "weft/layers/rotary.h"
 #include "weft/program/custom_functions.h"
-#include "weft/runner/graph_walk.h"
+#include "weft/tensor/local_tensor.h"
 
 namespace weft {
 namespace {
@@ -77,23 +78,20 @@ at::Tensor norm_of_heads(const std::vector<at::Tensor>& x, const CustomCall& cal
   const Attention& heads = call.op.attention;
   const int64_t size = heads.heads / heads.kv_heads + 2;
   const double epsilon = call.op.calculation.epsilon;
+  if (x[1].size(0) == heads.head_dim && heads.kv_heads * which.count > 1)
+    return norm_group_heads(x[0], x[1],
+                            {.size = size, .head_dim = heads.head_dim, .first = which.first, .count = which.count},
+                            epsilon, call.owns_first);
+  // All heads of a row together; this rank has those of its groups.
   const at::Tensor groups = groups_of(x[0], heads), own = groups.narrow(-2, which.first, which.count);
   const at::ScalarType type = x[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor squares = own.to(type).square();
-  at::Tensor normed;
-  if (x[1].size(0) == heads.head_dim && heads.kv_heads * which.count > 1) {
-    normed = own.to(type) * (squares.mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
-    normed = normed.to(x[0].scalar_type()) * x[1];
-  } else {
-    // All heads of a row together; this rank has those of its groups.
-    const at::Tensor sums = call.sum_inside(squares.flatten(-3).sum(-1)) / static_cast<double>(x[1].size(0));
-    const at::Tensor scale = (sums + epsilon).rsqrt().unsqueeze(-1).unsqueeze(-1).unsqueeze(-1);
-    const Range part = call.parts[0].back();
-    const int64_t first = part.empty() ? 0 : part.begin / (size * heads.head_dim);
-    const at::Tensor weight =
-        x[1].view({heads.kv_heads, which.count, heads.head_dim}).narrow(0, first, groups.size(-3));
-    normed = (own.to(type) * scale).to(x[0].scalar_type()) * weight;
-  }
+  const at::Tensor sums = call.sum_inside(squares.flatten(-3).sum(-1)) / static_cast<double>(x[1].size(0));
+  const at::Tensor scale = (sums + epsilon).rsqrt().unsqueeze(-1).unsqueeze(-1).unsqueeze(-1);
+  const Range part = call.parts[0].back();
+  const int64_t begin = part.empty() ? 0 : part.begin / (size * heads.head_dim);
+  const at::Tensor weight = x[1].view({heads.kv_heads, which.count, heads.head_dim}).narrow(0, begin, groups.size(-3));
+  const at::Tensor normed = (own.to(type) * scale).to(x[0].scalar_type()) * weight;
   const at::Tensor before = groups.narrow(-2, 0, which.first);
   const at::Tensor behind = groups.narrow(-2, which.first + which.count, size - which.first - which.count);
   return at::cat({before, normed, behind}, -2).flatten(-3);

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tests/support/layers/live_bytes.h"
 #include "tests/support/tensor/spread_tensor.h"
 
 namespace weft {
@@ -24,23 +25,24 @@ std::vector<at::Tensor> some_graph(const std::vector<at::Tensor>& leaves) {
   return {c.select(0, 1).matmul(leaves[3]), b.mean()};
 }
 
-std::vector<at::Tensor> some_leaves() {
+std::vector<at::Tensor> some_leaves(GraphLeaves& all) {
   std::vector<at::Tensor> leaves = {random_tensor({3, 5, 4}, 1), random_tensor({4}, 2), random_tensor({5, 1}, 3),
                                     random_tensor({4, 2}, 4), random_tensor({2}, 5)};
-  for (const at::Tensor& leaf : leaves) leaf.set_requires_grad(true);
-  leaves[2].set_requires_grad(false);
+  for (size_t i = 0; i < leaves.size(); ++i) leaves[i] = all.add(leaves[i], i != 2);
   return leaves;
 }
 
 TEST(GraphWalk, GivesTheEnginesGradients) {
-  const std::vector<at::Tensor> leaves = some_leaves();
+  GraphLeaves begins;
+  const std::vector<at::Tensor> leaves = some_leaves(begins);
   const std::vector<at::Tensor> ends = some_graph(leaves);
   std::vector<at::Tensor> slopes, found(leaves.size()), again(leaves.size());
   for (const at::Tensor& end : ends) slopes.push_back(random_tensor(end.sizes().vec(), 9));
   const auto expected = torch::autograd::grad(ends, {leaves[0], leaves[1], leaves[3]}, slopes, /*retain_graph=*/true);
   const at::NoGradGuard no_graph;
-  walk_graph(ends, slopes, leaves, /*keeps_graph=*/true, found);
-  walk_graph(ends, slopes, leaves, /*keeps_graph=*/false, again);
+  const std::vector<GraphEnd> from = {GraphEnd::of(ends[0]), GraphEnd::of(ends[1])};
+  walk_graph(from, slopes, begins, /*keeps_graph=*/true, found);
+  walk_graph(from, slopes, begins, /*keeps_graph=*/false, again);
   for (const std::vector<at::Tensor>& own : {found, again}) {
     EXPECT_LE(largest_difference(own[0], expected[0]), 1e-14);
     EXPECT_LE(largest_difference(own[1], expected[1]), 1e-13);
@@ -66,6 +68,22 @@ TEST(GraphWalk, SumsLeaveTensorsThatOthersHoldAsTheyAre) {
   EXPECT_LE(largest_difference(view.flatten(), first + random_tensor({3}, 2) + random_tensor({3}, 3)), 1e-15);
 }
 
+TEST(GraphWalk, HoldsNoLeafAndNoEndThatNoNodeNeeds) {
+  const LiveBytes bytes;
+  GraphLeaves begins;
+  GraphEnd end;
+  const int64_t before = bytes.now();
+  {
+    const at::Tensor x = begins.add(random_tensor({1024}, 1), true);
+    end = GraphEnd::of(x + x);  // a sum needs neither its terms nor itself
+  }
+  EXPECT_EQ(bytes.now(), before);
+  std::vector<at::Tensor> found(1);
+  const at::NoGradGuard no_graph;
+  walk_graph({end}, {random_tensor({1024}, 2)}, begins, false, found);
+  EXPECT_LE(largest_difference(found[0], 2 * random_tensor({1024}, 2)), 1e-15);
+}
+
 /// Walks a graph of its own while an engine goes back.
 struct Inner : torch::autograd::Function<Inner> {
   static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& x) {
@@ -74,14 +92,15 @@ struct Inner : torch::autograd::Function<Inner> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
                                                  const torch::autograd::variable_list& gradients) {
-    const at::Tensor leaf = saved->get_saved_variables()[0].detach().set_requires_grad(true);
+    GraphLeaves begins;
+    const at::Tensor leaf = begins.add(saved->get_saved_variables()[0], true);
     at::Tensor y;
     {
       const at::AutoGradMode with_graph(true);
       y = leaf * leaf * leaf;
     }
     std::vector<at::Tensor> found(1);
-    walk_graph({y}, {gradients[0]}, {leaf}, false, found);
+    walk_graph({GraphEnd::of(y)}, {gradients[0]}, begins, false, found);
     return {found[0]};
   }
 };

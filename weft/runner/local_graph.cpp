@@ -1,48 +1,63 @@
 #include "weft/runner/local_graph.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/zeros_like.h>
+#include <utility>
 
-#include "weft/runner/graph_walk.h"
+#include <ATen/ops/zeros_like.h>
 
 namespace weft {
 
-void LocalGraph::add_leaf(const at::Tensor& operand, bool has_gradient, bool is_weight) {
-  leaves.push_back(operand.detach().set_requires_grad(has_gradient));
-  ParameterPtr& parameter = parameters.emplace_back();
-  if (!is_weight) return;
-  parameter = c10::make_intrusive<Parameter>();
-  parameter->value = leaves.back();
-  const at::ScalarType type = operand.scalar_type();
-  parameter->gradient_type = type == at::kBFloat16 || type == at::kHalf ? at::kFloat : type;
+at::Tensor LocalGraph::add_leaf(const at::Tensor& operand, bool has_gradient) {
+  parameters.emplace_back();
+  are_owned.push_back(false);
+  return leaves.add(operand, has_gradient);
 }
 
-std::vector<at::Tensor> LocalGraph::backward(const std::vector<at::Tensor>& slopes) {
-  const size_t num_leaves = leaves.size();
-  for (const Join& join : joins) leaves.push_back(join.leaf);
-  std::vector<at::Tensor> found(leaves.size()), from, with;
+at::Tensor LocalGraph::add_weight(const at::Tensor& operand, bool has_gradient, const ParameterPtr& owner) {
+  at::Tensor leaf = add_leaf(operand, has_gradient);
+  ParameterPtr& parameter = parameters.back();
+  parameter = owner;
+  are_owned.back() = owner != nullptr;
+  if (owner) return leaf;
+  parameter = c10::make_intrusive<Parameter>();
+  parameter->value = leaf;
+  const at::ScalarType type = operand.scalar_type();
+  parameter->gradient_type = type == at::kBFloat16 || type == at::kHalf ? at::kFloat : type;
+  return leaf;
+}
+
+at::Tensor LocalGraph::add_join(const at::Tensor& sent, const at::Tensor& came,
+                                std::function<at::Tensor(const at::Tensor&)> back) {
+  at::Tensor leaf = leaves.add(came, sent.requires_grad());
+  if (sent.requires_grad())
+    joins.push_back({.sent = GraphEnd::of(sent), .leaf = leaves.size() - 1, .back = std::move(back)});
+  return leaf;
+}
+
+std::vector<at::Tensor> LocalGraph::backward(std::vector<at::Tensor> slopes) {
+  std::vector<at::Tensor> found(leaves.size()), with;
+  std::vector<GraphEnd> from;
   for (size_t i = 0; i < ends.size(); ++i) {
-    if (!ends[i].requires_grad()) continue;
+    if (!ends[i].node) continue;
+    with.push_back(slopes[i].defined() ? std::exchange(slopes[i], {}) : ends[i].zeros());
     from.push_back(ends[i]);
-    with.push_back(slopes[i].defined() ? slopes[i] : at::zeros_like(ends[i]));
   }
   const bool keeps_graph = !joins.empty();
-  walk_graph(from, with, leaves, keeps_graph, found);
+  walk_graph(from, std::move(with), leaves, keeps_graph, found);
   for (size_t j = joins.size(); j-- > 0;) {
-    const at::Tensor& own = found[num_leaves + j];
-    const at::Tensor back = joins[j].back(own.defined() ? own : at::zeros_like(joins[j].leaf));
+    const at::Tensor own = std::exchange(found[joins[j].leaf], {});
+    const at::Tensor back = joins[j].back(own.defined() ? own : leaves.zeros(joins[j].leaf));
     walk_graph({joins[j].sent}, {back}, leaves, keeps_graph, found);
   }
-  found.resize(num_leaves);
-  for (size_t i = 0; i < num_leaves; ++i) {
-    if (!leaves[i].requires_grad()) continue;
+  found.resize(parameters.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!leaves.has_gradient(i)) continue;
     if (parameters[i]) {
       if (found[i].defined()) parameters[i]->add_gradient(std::exchange(found[i], {}));
     } else if (!found[i].defined()) {
-      found[i] = at::zeros_like(leaves[i]);
+      found[i] = leaves.zeros(i);
     }
   }
-  leaves.clear();
+  leaves = {};
   joins.clear();
   ends.clear();
   return found;

@@ -10,6 +10,7 @@
 
 #include "weft/base/check.h"
 #include "weft/base/text.h"
+#include "weft/program/member_groups.h"
 #include "weft/program/value_layout.h"
 #include "weft/tensor/local_tensor.h"
 
@@ -28,16 +29,6 @@ std::string equation_of(const Rule& rule) {
   std::string equation;
   for (const RuleTerm& term : rule.operands) equation += (equation.empty() ? "" : ",") + text_of(term);
   return equation + "->" + text_of(rule.result);
-}
-
-/// "... h, f h -> ... f".
-bool is_linear_rule(const Rule& rule) {
-  if (rule.operands.size() != 2 || rule.operands[1].size() != 2 || rule.operands[0].empty()) return false;
-  RuleTerm result = rule.operands[0];
-  if (result.back() != rule.operands[1][1]) return false;
-  result.back() = rule.operands[1][0];
-  return result == rule.result && rule.operands[1][0] != rule.operands[1][1] &&
-         std::find(rule.operands[0].begin(), rule.operands[0].end(), rule.operands[1][0]) == rule.operands[0].end();
 }
 
 /// "e (b s) h" beside "b s h" and "b s e".
@@ -91,26 +82,6 @@ std::optional<std::string> what_is_missing(const Program& program, const Operato
   return std::nullopt;
 }
 
-/// Whether the first operand is the operator's alone: made in its segment by one that keeps only what it reads.
-bool owns_first(const ProgramFlow& flow, size_t op) {
-  const Program& program = *flow.program;
-  for (const FlowSegment& segment : flow.segments) {
-    for (const FlowSegment::Member& member : segment.members) {
-      if (member.op != op) continue;
-      if (member.reads.empty() || member.reads[0].is_leaf) return false;
-      const size_t value = member.reads[0].index;
-      const auto maker = std::find_if(program.operators.begin(), program.operators.end(),
-                                      [&](const Operator& other) { return other.result == value; });
-      const auto& operands = program.operators[op].operands;
-      const bool keeps_result = (maker->kind != OperatorKind::kEinsum && maker->kind != OperatorKind::kAdd) ||
-                                maker->operands.size() < 2;  // one operand may just be looked at otherwise
-      return !keeps_result && program.readers_of(value).size() == 1 &&
-             std::count(operands.begin(), operands.end(), value) == 1;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 Result<LocalOperator> LocalOperator::create(const ProgramFlow& flow, size_t op, const MeshGroups& groups,
@@ -122,7 +93,6 @@ Result<LocalOperator> LocalOperator::create(const ProgramFlow& flow, size_t op, 
         .field = described.name, .problem = *missing, .advice = "It can be planned with 'weft shard', but not run."};
   LocalOperator local(program, op, flow.choices[op], groups);
   local.equation_ = equation_of(described.rule);
-  local.is_linear_ = described.kind == OperatorKind::kEinsum && is_linear_rule(described.rule);
   if (described.kind == OperatorKind::kCustom) {
     local.custom_ = *custom.find(described);
     local.owns_first_ = owns_first(flow, op);
@@ -184,13 +154,11 @@ at::Tensor LocalOperator::summed_inside(const at::Tensor& x, bool is_shared, con
     Group(group).all_reduce(buffer_of(total), Reduction::kSum).wait();
     return total;
   };
-  at::Tensor leaf = sum(x).set_requires_grad(x.requires_grad());
-  if (!x.requires_grad()) return leaf;
+  if (!x.requires_grad()) return sum(x);
   const auto back = is_shared
                         ? std::function<at::Tensor(const at::Tensor&)>([](const at::Tensor& slope) { return slope; })
                         : std::function<at::Tensor(const at::Tensor&)>(sum);
-  call.graph.joins.push_back({.sent = x, .leaf = leaf, .back = back});
-  return leaf;
+  return call.graph.add_join(x, sum(x), back);
 }
 
 at::Tensor LocalOperator::largest_inside(const at::Tensor& x) const {

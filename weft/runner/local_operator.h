@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/layers/dropout.h"
+#include "weft/layers/norm.h"
 #include "weft/mesh/segments.h"
 #include "weft/program/program_flow.h"
 #include "weft/runner/custom_operators.h"
@@ -53,6 +54,19 @@ class LocalOperator {
   /// In the graph, if gradients are on.
   at::Tensor compute(const std::vector<at::Tensor>& operands, const Call& call) const;
 
+  /// Rows times a weight, with an activation before it or a bias behind it, or both, where a group has them
+  /// (MemberGroup). `rows` are what its first operator reads, and `result_shape` what its last one makes.
+  struct ProductCall {
+    const LocalOperator* activation = nullptr;
+    const OperatorPlace* activation_place = nullptr;
+    ParameterPtr weight;
+    ParameterPtr bias;
+    const Call& call;  ///< of the group's last operator
+  };
+  static at::Tensor compute_product(const at::Tensor& rows, const ProductCall& call);
+  /// The sum of two terms and its norm, which this operator is.
+  RowsAndNorm compute_sum_and_norm(const at::Tensor& x, at::Tensor added, const Call& call) const;
+
  private:
   LocalOperator(const Program& program, size_t op, std::vector<Choice> choices, const MeshGroups& groups)
       : program_(&program), index_(op), choices_(std::move(choices)), groups_(groups) {}
@@ -67,8 +81,10 @@ class LocalOperator {
   at::Tensor compute_loss(const at::Tensor& x, const at::Tensor& targets, const Call& call) const;
   at::Tensor compute_lookup(const at::Tensor& ids, const at::Tensor& table, const Call& call) const;
   at::Tensor compute_attention(const at::Tensor& x, const Call& call) const;
-  /// Of heads [..., rows, groups, heads, head_dim], of one sample whose rows are segments; `own` are those of queries,
-  /// and keys are of all rows or, where these are here, of the same.
+  /// Of packed groups of one sample whose rows are segments, all of them here.
+  at::Tensor attend_whole_segments(const at::Tensor& x, const Call& call) const;
+  /// Of heads [..., rows, groups, heads, head_dim] of such a sample; `own` are the rows of queries, and keys are of
+  /// all.
   at::Tensor attend_segments(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Range own,
                              const Call& call) const;
   at::Tensor compute_dropout(const at::Tensor& x, const Call& call) const;
@@ -98,8 +114,7 @@ class LocalOperator {
   AxisList inside_axes_;         ///< of more than one rank, on which a dim is cut that is inside
   std::optional<Group> inside_;  ///< of ranks that share it
   std::optional<TransitionForm> keys_;
-  std::string equation_;    ///< of a product
-  bool is_linear_ = false;  ///< rows times a weight's rows
+  std::string equation_;  ///< of a product
   CustomFunction custom_;
   bool owns_first_ = false;  ///< nobody else reads the first operand, nor does its maker keep it
 };

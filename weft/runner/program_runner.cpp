@@ -93,6 +93,54 @@ std::vector<at::Tensor> ProgramRunner::forward(const std::vector<at::Tensor>& gi
   return run(given, call, nullptr);
 }
 
+void ProgramRunner::compute_group(const FlowSegment& segment, const LoweredGroup& group, const ShapePlan& plan,
+                                  const RunCall& call, LocalGraph& graph, Running& running) const {
+  const Program& program = *lowered_->program;
+  const auto op_of = [&](size_t member) { return segment.members[member].op; };
+  const auto tensor = [&](const FlowSegment::Read& read) {
+    return read.is_leaf ? running.leaves[read.index] : running.made[read.index];
+  };
+  const auto weight = [&](const FlowSegment::Read& read) {
+    return read.is_leaf ? graph.parameters[read.index] : ParameterPtr();
+  };
+  std::vector<at::Tensor> operands;
+  std::vector<ParameterPtr> weights;
+  for (const FlowSegment::Read& read : segment.members[group.last()].reads) {
+    if (group.count == 1) operands.push_back(tensor(read));
+    weights.push_back(weight(read));
+  }
+  const LocalOperator& last = lowered_->operators[op_of(group.last())];
+  const LocalOperator::Call last_call{.place = *plan.places[op_of(group.last())],
+                                      .draws = call.draws,
+                                      .graph = graph,
+                                      .weights = weights,
+                                      .segments = call.segments ? &*call.segments : nullptr};
+  const auto& first_reads = segment.members[group.first].reads;
+  at::Tensor& result = running.made[program.operators[op_of(group.last())].result];
+  switch (group.kind) {
+    case MemberGroup::Kind::kProduct: {
+      const size_t before = op_of(group.first);
+      const LocalOperator::ProductCall product{
+          .activation = group.has_activation ? &lowered_->operators[before] : nullptr,
+          .activation_place = group.has_activation ? plan.places[before].get() : nullptr,
+          .weight = weight(segment.members[group.product()].reads[1]),
+          .bias = group.has_bias ? weights[1] : ParameterPtr(),
+          .call = last_call};
+      result = LocalOperator::compute_product(tensor(first_reads[0]), product);
+      break;
+    }
+    case MemberGroup::Kind::kSumAndNorm: {
+      RowsAndNorm both = last.compute_sum_and_norm(tensor(first_reads[0]), tensor(first_reads[1]), last_call);
+      running.made[program.operators[op_of(group.first)].result] = std::move(both.rows);
+      result = std::move(both.normed);
+      break;
+    }
+    case MemberGroup::Kind::kAlone:
+      result = last.compute(operands, last_call);
+      break;
+  }
+}
+
 std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given, const RunCall& call,
                                            RunnerTape* tape) {
   const Program& program = *lowered_->program;
@@ -101,9 +149,10 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
   std::vector<at::Tensor> values = given, arrived(lowered_->arrivals.size());
   values.resize(program.values.size());
   if (tape != nullptr) *tape = {};
-  std::vector<at::Tensor> made(program.values.size()), operands;
-  std::vector<ParameterPtr> weights;
-  for (const FlowSegment& segment : lowered_->segments) {
+  Running running;
+  running.made.resize(program.values.size());
+  for (size_t number = 0; number < lowered_->segments.size(); ++number) {
+    const FlowSegment& segment = lowered_->segments[number];
     for (const size_t i : segment.begins) {
       const size_t value = lowered_->arrivals[i].value;
       WEFT_CHECK(values[value].defined(), "{} reads {}, which is not given",
@@ -112,30 +161,26 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
     }
     for (const size_t value : segment.freed_values) values[value].reset();
     LocalGraph graph;
+    running.leaves.clear();
     for (const size_t leaf : segment.leaves) {
       const Arrival& arrival = lowered_->arrivals[leaf];
-      graph.add_leaf(arrived[leaf], tape != nullptr && arrival.needs_gradient, arrival.is_weight);
+      const bool has_gradient = tape != nullptr && arrival.needs_gradient;
+      running.leaves.push_back(arrival.is_weight ? graph.add_weight(arrived[leaf], has_gradient, owner(arrival, call))
+                                                 : graph.add_leaf(arrived[leaf], has_gradient));
     }
     for (const size_t i : segment.freed_arrivals) arrived[i].reset();
-    for (const FlowSegment::Member& member : segment.members) {
-      operands.clear();
-      weights.clear();
-      for (const FlowSegment::Read& read : member.reads) {
-        operands.push_back(read.is_leaf ? graph.leaves[read.index] : made[read.index]);
-        weights.push_back(read.is_leaf ? graph.parameters[read.index] : ParameterPtr());
+    graph.ends.resize(segment.ends.size());
+    for (const LoweredGroup& group : lowered_->groups[number]) {
+      compute_group(segment, group, *plan, call, graph, running);
+      for (size_t end = 0; end < segment.ends.size(); ++end) {
+        const at::Tensor& made = running.made[segment.ends[end]];
+        if (!made.defined() || values[segment.ends[end]].defined()) continue;
+        graph.ends[end] = GraphEnd::of(made);
+        values[segment.ends[end]] = made.detach();
       }
-      made[program.operators[member.op].result] =
-          lowered_->operators[member.op].compute(operands, {.place = *plan->places[member.op],
-                                                            .draws = call.draws,
-                                                            .graph = graph,
-                                                            .weights = weights,
-                                                            .segments = call.segments ? &*call.segments : nullptr});
+      for (const size_t leaf : group.freed_leaves) running.leaves[leaf].reset();
+      for (const size_t value : group.freed_values) running.made[value].reset();
     }
-    for (const size_t end : segment.ends) {
-      graph.ends.push_back(made[end]);
-      values[end] = made[end].detach();
-    }
-    for (const FlowSegment::Member& member : segment.members) made[program.operators[member.op].result].reset();
     if (tape != nullptr) tape->graphs_.push_back(std::move(graph));
   }
   std::vector<at::Tensor> results;
@@ -144,12 +189,17 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
   return results;
 }
 
+ParameterPtr ProgramRunner::owner(const Arrival& arrival, const RunCall& call) {
+  return arrival.form.is_plain() && !call.parameters.empty() ? call.parameters[arrival.value] : ParameterPtr();
+}
+
 void ProgramRunner::collect_weights(size_t segment, LocalGraph& graph, std::vector<at::Tensor>& of_arrivals) const {
   const std::vector<size_t>& leaves = lowered_->segments[segment].leaves;
   graph.deferred->run();
   for (size_t i = leaves.size(); i-- > 0;) {
     const Arrival& arrival = lowered_->arrivals[leaves[i]];
-    if (arrival.is_weight && arrival.needs_gradient) accumulate(of_arrivals[leaves[i]], graph.take_weight_gradient(i));
+    if (!arrival.is_weight || !arrival.needs_gradient || graph.are_owned[i]) continue;
+    accumulate(of_arrivals[leaves[i]], graph.take_weight_gradient(i));
   }
 }
 
@@ -159,6 +209,7 @@ void ProgramRunner::return_arrivals(size_t segment, const ShapePlan& plan, bool 
   for (size_t i = begins.size(); i-- > 0;) {
     const Arrival& arrival = lowered_->arrivals[begins[i]];
     if (!arrival.needs_gradient || arrival.is_weight != are_weights) continue;
+    if (are_weights && !of_arrivals[begins[i]].defined()) continue;  // its owner has it
     const at::Tensor own = std::exchange(of_arrivals[begins[i]], {}).contiguous();
     accumulate(gradients[arrival.value], plan.arrivals[begins[i]]->adjoint.run(own, is_own(own)));
   }
@@ -175,9 +226,9 @@ std::vector<at::Tensor> ProgramRunner::go_back(const std::vector<at::Tensor>& ou
     LocalGraph& graph = tape.graphs_[number];
     std::vector<at::Tensor> slopes;
     for (const size_t end : segment.ends) slopes.push_back(std::exchange(gradients[end], {}));
-    const std::vector<at::Tensor> found = graph.backward(slopes);
+    std::vector<at::Tensor> found = graph.backward(std::move(slopes));
     for (size_t i = 0; i < found.size(); ++i) {
-      if (found[i].defined()) accumulate(of_arrivals[segment.leaves[i]], found[i]);
+      if (found[i].defined()) accumulate(of_arrivals[segment.leaves[i]], std::move(found[i]));
     }
     return_arrivals(number, *tape.plan_, false, of_arrivals, gradients);
     if (!with_weights) continue;

@@ -27,6 +27,9 @@ struct RunCall {
   /// Sequences that lie behind each other in the rows of attention and do not see each other; nothing: every sample is
   /// one.
   std::optional<PackedSegments> segments = std::nullopt;
+  /// By value, or empty: parameters whose values are given as they are. Where a weight is used as it is held, what the
+  /// backward finds is added to its parameter at once, and no gradient of it is given.
+  std::vector<ParameterPtr> parameters = {};
 };
 
 /// A program on one rank of a mesh: every operator on this rank's parts, a redistribution on every edge whose layouts
@@ -74,6 +77,15 @@ class ProgramRunner {
   std::shared_ptr<const ShapePlan> plan(const RunLengths& lengths);
   EdgeSteps edge_steps(const Arrival& arrival, const RunLengths& lengths) const;
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, const RunCall& call, RunnerTape* tape);
+  /// Tensors of a segment that is being run, until nobody in it reads them.
+  struct Running {
+    std::vector<at::Tensor> leaves;
+    std::vector<at::Tensor> made;  ///< by value
+  };
+  /// Whose gradient that of a weight is added to; nothing: that of the graph's own parameter.
+  static ParameterPtr owner(const Arrival& arrival, const RunCall& call);
+  void compute_group(const FlowSegment& segment, const LoweredGroup& group, const ShapePlan& plan, const RunCall& call,
+                     LocalGraph& graph, Running& running) const;
   std::vector<at::Tensor> go_back(const std::vector<at::Tensor>& output_gradients, RunnerTape& tape, bool with_weights);
   /// Adds a segment's gradients of weights to those of its arrivals.
   void collect_weights(size_t segment, LocalGraph& graph, std::vector<at::Tensor>& of_arrivals) const;

@@ -74,6 +74,10 @@ Buffer buffer_of(const at::Tensor& x) {
   return buffer;
 }
 
+bool is_own(const at::Tensor& x) {
+  return x.use_count() == 1 && x.storage().use_count() == 1 && x.is_contiguous();
+}
+
 std::string shape_text(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

@@ -37,6 +37,9 @@ std::optional<DataType> data_type_of(at::ScalarType type);
 /// A contiguous tensor's memory, ordered with the work of the current stream on a GPU.
 Buffer buffer_of(const at::Tensor& x);
 
+/// Whether nobody else has a hold of a tensor's memory, which lies in one piece.
+bool is_own(const at::Tensor& x);
+
 /// "[3, 4]".
 std::string shape_text(std::span<const int64_t> shape);
 

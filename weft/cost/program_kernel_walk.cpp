@@ -1,0 +1,237 @@
+#include <algorithm>
+
+#include "weft/cost/attention_walk.h"
+#include "weft/cost/program_operator_walk.h"
+#include "weft/cost/step_walk.h"
+#include "weft/program/custom_functions.h"
+#include "weft/program/value_layout.h"
+
+// Operators of programs whose graphs have more than a node.
+
+namespace weft {
+
+/// A norm over a width that is cut: composed of LibTorch's operators, with a sum over ranks in between.
+void SegmentWalk::walk_cut_norm(size_t member) {
+  const Read& first = reads_of(member)[0];
+  const PartRows rows = part(first);
+  const WalkContext own = own_context(member);
+  const bool is_layer_norm = op_of(member).operands.size() == 3;
+  const CountedTensor exact = own.is_half() ? own.exact_rows_of(rows.rows, rows.width) : tensor(first);
+  { const CountedTensor squares = own.exact_rows_of(rows.rows, rows.width); }
+  CountedTensor centred, normed = own.rows_of(rows.rows, rows.width);
+  if (is_layer_norm) centred = own.exact_rows_of(rows.rows, rows.width);
+  if (own.is_half()) const CountedTensor before = own.exact_rows_of(rows.rows, rows.width);
+  const CountedTensor numbers = own.exact_rows_of(rows.rows, 4);
+  own.add_step([=](const CountedTensor&) {
+    const CountedTensor kept = exact, kept_centred = centred, kept_normed = normed, kept_numbers = numbers;
+    const CountedTensor passing = own.exact_rows_of(rows.rows, 4 * rows.width);
+    return own.rows_of(rows.rows, rows.width);
+  });
+  set_made(member, make_result(member));
+  return_way(member, first);
+}
+
+void SegmentWalk::walk_attention_of(size_t member) {
+  const Operator& op = op_of(member);
+  const Attention& a = op.attention;
+  const Read& first = reads_of(member)[0];
+  const PartRows packed = part(first);
+  const int64_t queries = a.heads / a.kv_heads, groups = packed.width / ((queries + 2) * a.head_dim);
+  const WalkContext own = own_context(member);
+  const bool is_cut = !operators_.flow().inside_axes(segment_.members[member].op).empty();
+  if (packed.elements() == 0) {
+    own.add_step([](const CountedTensor& dy) { return dy; });
+    set_made(member, make_result(member));
+  } else if (is_cut) {
+    set_made(member, walk_cut_attention(member));
+  } else if (operators_.is_layer()) {
+    // The layers' own, of all queries before all keys; one group lies like that already.
+    if (groups > 1) own.add_step([own](const CountedTensor& of_apart) { return own.make(of_apart.bytes()); });
+    const CountedTensor apart = groups > 1 ? own.make(tensor(first).bytes()) : tensor(first);
+    WalkContext rows = own;
+    rows.whole_rows = packed.rows;
+    set_made(member,
+             walk_attention(apart, {.queries = groups * queries, .keys = groups}, a, /*has_rotary=*/false, rows));
+  } else {
+    CountedTensor result = make_result(member);
+    const CountedTensor log_sums = own.exact_rows_of(packed.rows, groups * queries);
+    CountedTensor scores;  // weights, factors and their products, of all pairs of rows of a sample
+    const std::vector<size_t>& dims = operators_.program().values[op.result].dims;
+    const int64_t length = operators_.lengths()[dims[dims.size() - 2]].length;
+    if (a.dropout > 0) scores = own.make(3 * packed.rows * length * groups * queries * own.exact_bytes);
+    // Kernels that do not take groups as they lie read copies of heads and give their results apart.
+    const bool is_of_groups = own.count->is_of_processor() && dims.size() == 3 && a.dropout == 0 &&
+                              (a.mask == Mask::kFull || a.mask == Mask::kCausal);
+    CountedTensor copies;
+    if (!is_of_groups) copies = own.make(tensor(first).bytes() + result.bytes());
+    own.add_step([=, kept = tensor(first)](const CountedTensor&) {
+      const CountedTensor all = kept, kept_result = result, kept_sums = log_sums, kept_scores = scores, apart = copies;
+      CountedTensor of_packed = own.make(kept.bytes());
+      const CountedTensor passing = own.make(3 * result.bytes() + (is_of_groups ? 0 : kept.bytes()) + scores.bytes());
+      return of_packed;
+    });
+    set_made(member, std::move(result));
+  }
+  return_way(member, first);
+}
+
+/// Keys and values of all rows are gathered, and every sequence of which this rank has rows is attended to by itself.
+CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
+  const Operator& op = op_of(member);
+  const Attention& a = op.attention;
+  const Read& first = reads_of(member)[0];
+  const size_t index = segment_.members[member].op;
+  const ProgramFlow& flow = operators_.flow();
+  const Program& program = operators_.program();
+  const WalkContext own = own_context(member);
+  const PartRows packed = part(first), result = result_part(member);
+  const int64_t queries = a.heads / a.kv_heads, heads = result.width / a.head_dim;
+  const TransitionForm form = keys_form(flow, index);
+  const auto layout_of = [&](const std::vector<AxisState>& states) {
+    return keys_layout(program, index, flow.grid, operators_.lengths(), states);
+  };
+  const std::vector<Step> there = form.forward(layout_of), back = form.adjoint(layout_of);
+  const SteppedTensor how{.position = operators_.rank(), .element_bytes = own.element_bytes};
+  CountedTensor sent = own.rows_of(packed.rows, heads / queries * 2 * a.head_dim);
+  const CountedTensor keys = walk_steps(there, sent, how, own);
+  const CountedTensor still_sent = own.way != nullptr ? CountedTensor() : sent;
+  sent.reset();
+  // What is kept of every sequence.
+  std::vector<CountedTensor> kept = {tensor(first), keys};
+  const Box box = value_layout(program, operators_.lengths(), flow.grid, op.operands[0],
+                               operand_states(program, op, flow.choices[index], 0))
+                      ->box(operators_.rank());
+  const Range rows = box[box.size() - 2];
+  std::vector<int64_t> lengths;
+  if (operators_.is_layer() && own.segments) lengths = *own.segments;
+  if (lengths.empty()) lengths = {operators_.lengths()[program.values[op.operands[0]].dims[box.size() - 2]].length};
+  const int64_t samples = packed.rows / std::max<int64_t>(1, rows.size());
+  int64_t begin = 0, longest = 0;
+  for (const int64_t length : lengths) {
+    const int64_t mine = std::min(begin + length, rows.end) - std::max(begin, rows.begin);
+    begin += length;
+    if (mine <= 0) continue;
+    longest = std::max(longest, length);
+    if (a.dropout > 0) kept.push_back(own.make(samples * 3 * mine * length * heads * own.exact_bytes));
+    if (a.mask != Mask::kFull && a.mask != Mask::kWindowed)
+      kept.push_back(own.make(mine * length * (own.element_bytes + kFlagBytes)));
+    kept.push_back(own.rows_of(samples * mine, result.width));
+    kept.push_back(own.exact_rows_of(samples * mine, heads));
+  }
+  const bool is_whole = operators_.is_layer();
+  own.add_step([=](const CountedTensor&) {
+    const std::vector<CountedTensor> all = kept;
+    CountedTensor of_keys;
+    {
+      const CountedTensor of_sequence = own.rows_of(samples * longest, 2 * result.width);
+      const CountedTensor in_order = own.make(keys.bytes() * (is_whole ? 2 : 1));
+      of_keys = own.make(keys.bytes());
+    }
+    const CountedTensor of_queries = own.rows_of(packed.rows, result.width);
+    const CountedTensor returned = walk_steps(back, of_keys, how, own);
+    const CountedTensor parts = own.make(kept[0].bytes());
+    return own.make(kept[0].bytes());
+  });
+  const CountedTensor apart = own.rows_of(result.rows, result.width);
+  return own.rows_of(result.rows, result.width);
+}
+
+void SegmentWalk::walk_lookup(size_t member) {
+  const Read ids = reads_of(member)[0], table = reads_of(member)[1];
+  const WalkContext own = own_context(member);
+  const int64_t numbers = part(ids).elements();
+  const CountedTensor places = own.make(numbers * (kIndexBytes + kFlagBytes));
+  {
+    const CountedTensor rows = make_result(member), passing = own.make(numbers * 2 * kIndexBytes);
+    set_made(member, make_result(member));
+  }
+  if (!needs_gradient(table)) return;
+  add_back([this, member, table, places] {
+    const CountedTensor kept = places, slope = take_slope(op_of(member).result);
+    CountedTensor of_table;
+    {
+      const CountedTensor of_rows = context().make(2 * slope.bytes());
+      of_table = context().make(part(table).elements() * bytes_of(table));
+    }
+    add_gradient(table, of_table);
+  });
+}
+
+void SegmentWalk::walk_loss(size_t member) {
+  const Read& first = reads_of(member)[0];
+  const PartRows logits = part(first);
+  const WalkContext own = own_context(member);
+  const auto exact = [own, logits] { return own.exact_rows_of(logits.rows, logits.width); };
+  const CountedTensor numbers = own.make(logits.rows * (2 * kIndexBytes + 4 * own.exact_bytes + 2 * kFlagBytes));
+  CountedTensor powers;
+  {
+    const CountedTensor converted = own.is_half() ? exact() : CountedTensor(), below = exact();
+    powers = exact();
+  }
+  own.add_step([=](const CountedTensor&) {
+    const CountedTensor kept = powers, kept_numbers = numbers;
+    const CountedTensor of_powers = exact(), of_chosen = exact(), sum = exact();
+    return own.is_half() ? own.rows_of(logits.rows, logits.width) : sum;
+  });
+  set_made(member, make_result(member));
+  return_way(member, first);
+}
+
+/// Whether it is one of the functions that programs of models call.
+bool SegmentWalk::walk_custom(size_t member) {
+  const Operator& op = op_of(member);
+  const std::string& function = function_of(op);
+  const Read& first = reads_of(member)[0];
+  const PartRows packed = part(first);
+  const WalkContext own = own_context(member);
+  const CountedTensor& x = tensor(first);
+  const bool owns = owns_first(operators_.flow(), segment_.members[member].op);
+  const int64_t head_dim = op.attention.head_dim;
+  const int64_t queries = op.attention.kv_heads > 0 ? op.attention.heads / op.attention.kv_heads : 0;
+  const int64_t groups = head_dim > 0 ? packed.width / ((queries + 2) * head_dim) : 0;
+  if (function == "merge_rows") {
+    own.add_step([](const CountedTensor& dy) { return dy; });
+    set_made(member, x);
+  } else if (function == "rotary" || function == "rotary_table") {
+    const int64_t turning = groups * (queries + 1) * head_dim;
+    CountedTensor tables = tensor(reads_of(member)[1]);
+    if (function == "rotary") tables = own.exact_rows_of(packed.rows, head_dim);
+    own.add_step([=](const CountedTensor& dy) {
+      const CountedTensor kept = tables;
+      // The caller's hold of it is one.
+      CountedTensor turned = dy.num_references() > 1 ? own.make(dy.bytes()) : dy;
+      walk_rotation(packed.rows, turning, own);
+      return turned;
+    });
+    set_made(member, owns ? x : own.make(x.bytes()));
+    walk_rotation(packed.rows, turning, own);
+  } else if (function == "norm_queries" || function == "norm_keys") {
+    const int64_t count = groups * (function == "norm_queries" ? queries : 1);
+    const int64_t width = operators_.lengths()[operators_.program().values[op.operands[1]].dims[0]].length;
+    if (width == head_dim && op.attention.kv_heads * (function == "norm_queries" ? queries : 1) > 1) {
+      set_made(member, walk_norm_group_heads(x, packed.rows, count, head_dim, owns, own));
+    } else {
+      // All heads of a row together, composed of LibTorch's operators.
+      const PartRows normed{.rows = packed.rows, .width = count * head_dim};
+      const CountedTensor exact = own.exact_rows_of(normed.rows, (own.is_half() ? 2 : 0) * normed.width);
+      const CountedTensor before = own.rows_of(normed.rows, normed.width);
+      { const CountedTensor passing = own.exact_rows_of(normed.rows, 2 * normed.width); }
+      own.add_step([=, kept = x](const CountedTensor&) {
+        const CountedTensor all = kept, kept_exact = exact, kept_normed = before;
+        const CountedTensor passing = own.exact_rows_of(normed.rows, 4 * normed.width), parts = own.make(kept.bytes());
+        return own.make(kept.bytes());
+      });
+      set_made(member, make_result(member));
+    }
+    const Read weight = reads_of(member)[1];
+    if (needs_gradient(weight)) {
+      add_back([this, weight] { add_gradient(weight, context().make(part(weight).elements() * bytes_of(weight))); });
+    }
+  } else {
+    return false;
+  }
+  return_way(member, first);
+  return true;
+}
+
+}  // namespace weft
