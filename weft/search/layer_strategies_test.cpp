@@ -26,12 +26,12 @@ const Scenarios kScenarios(source_tree().string() + "/scenarios");
 PlanProblem encoder_problem(const char* model, int64_t llm_tp, int64_t vision_tp, bool is_inline) {
   PlanProblem problem{.model = *kScenarios.model(model), .cluster = {}, .workload = {}, .space = {}};
   problem.cluster = *kScenarios.cluster("dgx_a100_80g", 1);
-  problem.workload = *kScenarios.workload("vl_sft");
-  problem.workload.global_batch_samples = 64;
+  problem.workload = *kScenarios.workload("tiny_vl");
+  problem.workload.global_batch_samples = 16;
   problem.space.tp = {.values = {llm_tp}};
   problem.space.cp = {.values = {1}};
   problem.space.pp = {.values = {1}};
-  problem.space.mbs = {.values = {1, 4}};
+  problem.space.mbs = {.values = {1, 4, 8}};
   EncoderSpace& vision = problem.space.encoders[ModuleKind::kVision];
   vision.allows_inline = is_inline;
   vision.allows_colocated = !is_inline;
@@ -63,7 +63,7 @@ TEST(LayerStrategies, AreTriedForEncodersWithDegreesOfTheirOwn) {
   for (const auto& [llm_tp, vision_tp, is_inline] :
        {std::tuple{8, 8, false}, {4, 4, false}, {8, 4, false}, {2, 2, false}, {8, 8, true}, {4, 4, true}}) {
     SCOPED_TRACE(fmt::format("llm {} vision {} {}", llm_tp, vision_tp, is_inline ? "inline" : "colocated"));
-    const PlanProblem problem = encoder_problem("qwen2-vl-2b", llm_tp, vision_tp, is_inline);
+    const PlanProblem problem = encoder_problem("internvl3-8b", llm_tp, vision_tp, is_inline);
     PlanSearchResult result = searched(problem);
     ASSERT_FALSE(result.best.empty());
     const double usual_ms = result.best.front().step_time_ms;
@@ -103,7 +103,6 @@ Plan encoder_plan(int64_t tp, bool divides_rows) {
   problem.space.encoders[ModuleKind::kVision].sequence_parallel = divides_rows;
   problem.space.encoders[ModuleKind::kVision].mbs_scale = {.values = {2}};
   problem.cluster = *kScenarios.cluster("dgx_h100", 1);
-  problem.workload = *kScenarios.workload("tiny_vl");
   problem.space.mbs = {.values = {2}};
   PlanSearchResult result = searched(problem);
   WEFT_CHECK(!result.best.empty(), "nothing fits");
