@@ -21,7 +21,9 @@ namespace {
 /// Of what layers take: where a strategy gains less, no plan is tried with it.
 constexpr double kLeastLayerGain = 3e-3;
 /// Of the search before, the time that strategies may take, or so many seconds.
-constexpr double kTimeShare = 0.2, kLeastTime_s = 0.05;
+constexpr double kTimeShare = 0.2, kLeastTime_s = 0.02;
+/// What a strategy hardly ever gains: degrees whose layers alone take longer than the best plan by more are left out.
+constexpr double kMostGain = 0.15;
 
 /// A strategy of one kind of layer, and what all layers of the kind take by it in a microbatch.
 struct KindOption {
@@ -47,33 +49,36 @@ class LayerOptions {
   LayerOptions(const Plan& plan, const Profile* profile, const SampleLoad& average)
       : plan_(plan), profile_(profile), average_(average) {}
 
-  Result<ModuleOptions> of(const ModulePlan& module) const {
-    const Module& usual = *plan_.model.find(module.kind);
-    const auto samples = static_cast<double>(samples_at_once(plan_, module));
-    Segments segments = average_.of(module.kind);
-    for (Segment& segment : segments) segment.count *= samples;
-    const BlockSetting setting = setting_of(plan_, module, place_module(plan_.cluster, module));
-    const double rounds = module.is_in_pipeline() ? std::max(1.0, static_cast<double>(plan_.schedule.microbatches))
-                                                  : std::ceil(num_macro_batches(plan_, module));
+  /// Without what layers could do instead.
+  ModuleOptions usual(const ModulePlan& module) const {
+    const double rounds = rounds_of(module);
     ModuleOptions made{.module = &module,
                        .times_a_step = rounds / static_cast<double>(module.pp),
-                       .usual_ms = kinds_ms(usual, setting, segments),
+                       .usual_ms = kinds_ms(*plan_.model.find(module.kind), setting_in_plan(module), load_of(module)),
                        .by_kind = {}};
     made.by_kind.resize(made.usual_ms.size());
+    return made;
+  }
+
+  Result<ModuleOptions> of(const ModulePlan& module) const {
+    const Module& usual_module = *plan_.model.find(module.kind);
+    const Segments segments = load_of(module);
+    const BlockSetting setting = setting_in_plan(module);
+    ModuleOptions made = usual(module);
     if (num_tokens(segments) <= 0) return made;
     const ShardSetting shared{.cluster = plan_.cluster,
                               .links = AxisLinks::of_one({"tp", module.tp}, setting.tp_link),
                               .precision = setting.precision,
                               .attention = setting.attention,
-                              .microbatches = static_cast<int64_t>(rounds),
+                              .microbatches = static_cast<int64_t>(rounds_of(module)),
                               .segments = &segments};
     const int64_t rows = std::max<int64_t>(1, std::llround(num_tokens(segments)));
     for (size_t kind = 0; kind < made.usual_ms.size(); ++kind) {
-      const std::string& name = usual.distinct_layers[kind].name;
+      const std::string& name = usual_module.distinct_layers[kind].name;
       // As a program, a layer keeps rows that its own code gathers once more.
       std::vector<BlockEntries> tried(1);
       tried.front()[name];
-      const Result<Module> as_program = with_strategy(usual, tried.front(), module.tp);
+      const Result<Module> as_program = with_strategy(usual_module, tried.front(), module.tp);
       if (!as_program) continue;  // experts, adapters
       const Block& block = as_program->distinct_layers[kind];
       WEFT_TRY(const auto offered, choices_of_block(*block.program, shared, rows, module.sequence_parallel));
@@ -82,7 +87,7 @@ class LayerOptions {
         if (!entries.empty()) tried.push_back(std::move(entries));
       }
       for (BlockEntries& entries : tried) {
-        WEFT_TRY(const Module changed, with_strategy(usual, entries, module.tp));
+        WEFT_TRY(const Module changed, with_strategy(usual_module, entries, module.tp));
         const double ms = kinds_ms(changed, setting, segments)[kind];
         if (ms < made.usual_ms[kind]) made.by_kind[kind].push_back({std::move(entries), ms});
       }
@@ -93,6 +98,22 @@ class LayerOptions {
   }
 
  private:
+  /// Microbatches of its own that a rank of the module has in a step.
+  double rounds_of(const ModulePlan& module) const {
+    return module.is_in_pipeline() ? std::max(1.0, static_cast<double>(plan_.schedule.microbatches))
+                                   : std::ceil(num_macro_batches(plan_, module));
+  }
+
+  Segments load_of(const ModulePlan& module) const {
+    Segments segments = average_.of(module.kind);
+    for (Segment& segment : segments) segment.count *= static_cast<double>(samples_at_once(plan_, module));
+    return segments;
+  }
+
+  BlockSetting setting_in_plan(const ModulePlan& module) const {
+    return setting_of(plan_, module, place_module(plan_.cluster, module));
+  }
+
   /// What layers of every kind take in a microbatch, forward and back, as often as the module has them.
   std::vector<double> kinds_ms(const Module& module, const BlockSetting& setting, const Segments& segments) const {
     if (profile_ == nullptr) return kinds_ms(AnalyticTimes(plan_.cluster), module, setting, segments);
@@ -299,6 +320,15 @@ class LayerImprover {
     return true;
   }
 
+  /// Whether layers of the llm alone, spread evenly, take longer than the best plan by more than a strategy gains.
+  bool is_far(const Plan& plan) const {
+    const Result<SampleLoad> average = average_sample(plan.model, plan.workload);
+    if (!average) return true;
+    const ModuleOptions llm = LayerOptions(plan, options_.profile, *average).usual(plan.llm());
+    const double layers_ms = llm.times_a_step * std::accumulate(llm.usual_ms.begin(), llm.usual_ms.end(), 0.0);
+    return (1 - kMostGain) * layers_ms > result_.best.front().step_time_ms;
+  }
+
   /// Plans with other degrees may win with a strategy where they do not without one.
   void try_degrees(const FoundPlan& found) {
     std::vector<std::pair<FasterLayers, PlanProblem>> offered;
@@ -314,6 +344,7 @@ class LayerImprover {
         c.sequence_parallel = divides_rows;
         Plan plan = priced(plan_without_settings(problem_.model, problem_.cluster, found.plan.workload));
         fill_plan(c, plan);
+        if (is_far(plan)) continue;
         const Result<std::vector<FasterLayers>> layers = faster_layers(plan, options_.profile, ModuleKind::kLlm);
         if (!layers || layers->empty()) continue;
         PlanProblem other = problem_;

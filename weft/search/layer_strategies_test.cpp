@@ -26,18 +26,19 @@ const Scenarios kScenarios(source_tree().string() + "/scenarios");
 PlanProblem encoder_problem(const char* model, int64_t llm_tp, int64_t vision_tp, bool is_inline) {
   PlanProblem problem{.model = *kScenarios.model(model), .cluster = {}, .workload = {}, .space = {}};
   problem.cluster = *kScenarios.cluster("dgx_a100_80g", 1);
-  problem.workload = *kScenarios.workload("vl_sft");
-  problem.workload.global_batch_samples = 64;
+  problem.workload = *kScenarios.workload("tiny_vl");
+  problem.workload.global_batch_samples = 16;
   problem.space.tp = {.values = {llm_tp}};
   problem.space.cp = {.values = {1}};
   problem.space.pp = {.values = {1}};
-  problem.space.mbs = {.values = {1, 4}};
+  problem.space.mbs = {.values = {1, 4, 8}};
   EncoderSpace& vision = problem.space.encoders[ModuleKind::kVision];
   vision.allows_inline = is_inline;
   vision.allows_colocated = !is_inline;
   vision.allows_disjoint = vision.allows_partial = vision.allows_fill = false;
   vision.tp = {.values = {vision_tp}};
-  vision.sequence_parallel.reset();
+  vision.sequence_parallel = true;
+  vision.recompute_from_inputs = false;
   return problem;
 }
 
@@ -60,9 +61,9 @@ void expect_stands_alone(const FoundPlan& found, const Profile* profile = nullpt
 TEST(LayerStrategies, AreTriedForEncodersWithDegreesOfTheirOwn) {
   int64_t num_of_vision = 0;
   for (const auto& [llm_tp, vision_tp, is_inline] :
-       {std::tuple{1, 8, false}, {4, 4, false}, {2, 8, false}, {8, 8, true}, {4, 4, true}}) {
+       {std::tuple{8, 8, false}, {4, 4, false}, {8, 4, false}, {2, 2, false}, {8, 8, true}, {4, 4, true}}) {
     SCOPED_TRACE(fmt::format("llm {} vision {} {}", llm_tp, vision_tp, is_inline ? "inline" : "colocated"));
-    const PlanProblem problem = encoder_problem("qwen2-vl-2b", llm_tp, vision_tp, is_inline);
+    const PlanProblem problem = encoder_problem("internvl3-8b", llm_tp, vision_tp, is_inline);
     PlanSearchResult result = searched(problem);
     ASSERT_FALSE(result.best.empty());
     const double usual_ms = result.best.front().step_time_ms;
@@ -98,11 +99,10 @@ TEST(LayerStrategies, AreLeftOutWhereTheSpaceSaysSo) {
 
 /// A plan of the usual model, in which a vision encoder beside the pipeline has tp.
 Plan encoder_plan(int64_t tp, bool divides_rows) {
-  PlanProblem problem = encoder_problem("tiny-vl", 1, tp, /*is_inline=*/false);
+  PlanProblem problem = encoder_problem("tiny-vl", tp, tp, /*is_inline=*/false);
   problem.space.encoders[ModuleKind::kVision].sequence_parallel = divides_rows;
   problem.space.encoders[ModuleKind::kVision].mbs_scale = {.values = {2}};
   problem.cluster = *kScenarios.cluster("dgx_h100", 1);
-  problem.workload = *kScenarios.workload("tiny_vl");
   problem.space.mbs = {.values = {2}};
   PlanSearchResult result = searched(problem);
   WEFT_CHECK(!result.best.empty(), "nothing fits");
@@ -141,7 +141,7 @@ void each_strategy(const BlockProgram& block, size_t first, size_t last, BlockEn
   }
 }
 
-/// Brute force: whatever any five neighbouring operators did instead, no layer of the encoder would be faster.
+/// Brute force: whatever any three neighbouring operators did instead, no layer of the encoder would be faster.
 TEST(LayerStrategies, AreTheFastestOfAnEncodersLayer) {
   for (const bool divides_rows : {false, true}) {
     SCOPED_TRACE(divides_rows ? "divided rows" : "whole rows");
@@ -162,7 +162,7 @@ TEST(LayerStrategies, AreTheFastestOfAnEncodersLayer) {
     }
     const Result<Module> made = with_strategy(vision, {{kind, {}}}, 2);
     const BlockProgram& block = *made->distinct_layers.front().program;
-    constexpr size_t kAtOnce = 5;
+    constexpr size_t kAtOnce = 3;
     int64_t num_tried = 0;
     double least_ms = best_ms;
     for (size_t first = 0; first + kAtOnce <= block.num_own; ++first) {
@@ -171,7 +171,7 @@ TEST(LayerStrategies, AreTheFastestOfAnEncodersLayer) {
         least_ms = std::min(least_ms, layers_ms(plan, entries));
       });
     }
-    EXPECT_GT(num_tried, 500);
+    EXPECT_GT(num_tried, 100);
     EXPECT_GE(least_ms, best_ms * (1 - 1e-9)) << "of " << usual_ms << " by the usual code";
   }
 }
