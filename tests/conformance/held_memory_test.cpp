@@ -19,6 +19,9 @@ namespace weft {
 namespace {
 
 constexpr double kAllowedShare = 0.02;
+/// Attention over cut rows and norms over a cut width are composed of LibTorch's operators, whose graphs are predicted
+/// with a margin. No less may be said than elsewhere.
+constexpr double kAllowedShareOfStrategies = 0.10;
 constexpr int64_t kAllowedBytes = 64 << 10;
 constexpr double kLeastShareOfPeak = 0.85;
 constexpr int64_t kFewBytes = 1 << 20;
@@ -123,7 +126,8 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
       ASSERT_EQ(said.action, actions[i]);
       const int64_t held = found.held_bytes - found.sent_bytes - run.before_step;
       const auto allowed = static_cast<int64_t>(kAllowedShare * static_cast<double>(held)) + kAllowedBytes;
-      EXPECT_LE(std::abs(said.held - held), allowed)
+      const auto above = static_cast<int64_t>(most_above_ * static_cast<double>(held)) + kAllowedBytes;
+      EXPECT_TRUE(said.held >= held - allowed && said.held <= held + above)
           << said.held << " bytes are said to be held after " << to_text(said.action) << ", and " << held
           << " are, beside " << found.sent_bytes << " on their way";
       most_held_ = std::max(most_held_, held);
@@ -173,6 +177,7 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
   void compare_strategies(uint64_t first, int64_t least_held) {
     TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .stretch = 9, .steps = 1};
     const Model model = example_model(example);
+    most_above_ = kAllowedShareOfStrategies;
     if (has_undivided_layers(model)) GTEST_SKIP() << "layers that have no strategies";
     const uint64_t num_plans = draws(uint64_t{10});
     uint64_t seed = first_seed(first), compared_plans = 0;
@@ -201,6 +206,7 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
     }
   }
 
+  double most_above_ = kAllowedShare;  ///< of what is held, that may be said to be held more
   int64_t most_held_ = 0;
   int64_t num_compared_ = 0;
   int64_t num_with_least_ = 0;  ///< of them, those that are not too small for the 85 %

@@ -18,10 +18,11 @@ void SegmentWalk::walk_cut_norm(size_t member) {
   const bool is_layer_norm = op_of(member).operands.size() == 3;
   const CountedTensor exact = own.is_half() ? own.exact_rows_of(rows.rows, rows.width) : tensor(first);
   { const CountedTensor squares = own.exact_rows_of(rows.rows, rows.width); }
-  CountedTensor centred, normed = own.rows_of(rows.rows, rows.width);
+  CountedTensor centred, normed = own.rows_of(rows.rows, rows.width);  // which the weight's gradient reads
   if (is_layer_norm) centred = own.exact_rows_of(rows.rows, rows.width);
   if (own.is_half()) const CountedTensor before = own.exact_rows_of(rows.rows, rows.width);
   const CountedTensor numbers = own.exact_rows_of(rows.rows, 4);
+  if (!own.trains) normed.reset();
   own.add_step([=](const CountedTensor&) {
     const CountedTensor kept = exact, kept_centred = centred, kept_normed = normed, kept_numbers = numbers;
     const CountedTensor passing = own.exact_rows_of(rows.rows, 4 * rows.width);
@@ -58,7 +59,7 @@ void SegmentWalk::walk_attention_of(size_t member) {
     CountedTensor scores;  // weights, factors and their products, of all pairs of rows of a sample
     const std::vector<size_t>& dims = operators_.program().values[op.result].dims;
     const int64_t length = operators_.lengths()[dims[dims.size() - 2]].length;
-    if (a.dropout > 0) scores = own.make(3 * packed.rows * length * groups * queries * own.exact_bytes);
+    if (a.dropout > 0) scores = own.make(3 * packed.rows * length * groups * queries * own.element_bytes);
     // Kernels that do not take groups as they lie read copies of heads and give their results apart.
     const bool is_of_groups = own.count->is_of_processor() && dims.size() == 3 && a.dropout == 0 &&
                               (a.mask == Mask::kFull || a.mask == Mask::kCausal);
@@ -106,21 +107,31 @@ CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
   if (operators_.is_layer() && own.segments) lengths = *own.segments;
   if (lengths.empty()) lengths = {operators_.lengths()[program.values[op.operands[0]].dims[box.size() - 2]].length};
   const int64_t samples = packed.rows / std::max<int64_t>(1, rows.size());
-  int64_t begin = 0, longest = 0;
+  int64_t begin = 0, longest = 0, most_scores = 0;
   for (const int64_t length : lengths) {
     const int64_t mine = std::min(begin + length, rows.end) - std::max(begin, rows.begin);
     begin += length;
     if (mine <= 0) continue;
     longest = std::max(longest, length);
-    if (a.dropout > 0) kept.push_back(own.make(samples * 3 * mine * length * heads * own.exact_bytes));
-    if (a.mask != Mask::kFull && a.mask != Mask::kWindowed)
-      kept.push_back(own.make(mine * length * (own.element_bytes + kFlagBytes)));
+    const bool hides = a.mask != Mask::kFull && a.mask != Mask::kWindowed;
+    if (a.dropout > 0) {
+      // Weights, factors and their products, and which keys are not seen. On the way there are scores that are not
+      // divided or hidden yet, and factors as they are drawn; going back as many gradients.
+      const int64_t pairs = samples * mine * length * heads;
+      most_scores = std::max(most_scores, pairs * (5 * own.element_bytes + 2 * own.exact_bytes));
+      own.count->pass(pairs * (6 * own.element_bytes + 2 * own.exact_bytes));
+      kept.push_back(own.make(3 * pairs * own.element_bytes + mine * length * kFlagBytes));
+    } else if (hides && (mine < length || a.mask == Mask::kSliding)) {
+      const CountedTensor are_seen = own.make(mine * length * kFlagBytes);
+      kept.push_back(own.make(mine * length * own.element_bytes));
+    }
     kept.push_back(own.rows_of(samples * mine, result.width));
     kept.push_back(own.exact_rows_of(samples * mine, heads));
   }
   const bool is_whole = operators_.is_layer();
   own.add_step([=](const CountedTensor&) {
     const std::vector<CountedTensor> all = kept;
+    own.count->pass(most_scores);
     CountedTensor of_keys;
     {
       const CountedTensor of_sequence = own.rows_of(samples * longest, 2 * result.width);

@@ -1,0 +1,61 @@
+#include "weft/cost/program_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/program/layer_program.h"
+#include "weft/program/transformer_block.h"
+
+namespace weft::program_memory_test {
+namespace {
+
+Block layer(bool is_gated) {
+  TransformerBlockShape shape{
+      .name = "layer",
+      .width = 512,
+      .attention = {.attention = {.heads = 8, .kv_heads = 4, .head_dim = 64, .mask = Mask::kCausal}},
+      .mlp = {.intermediate = 2048}};
+  if (!is_gated)
+    shape.mlp = {.intermediate = 2048, .is_gated = false, .has_bias = true, .activation = Activation::kGelu};
+  return make_transformer_block(shape);
+}
+
+Block with_program(const Block& block, int64_t tp) {
+  const Module module{.width = 512, .distinct_layers = {block}, .layers = {0}};
+  auto program = layer_program(module, 0, tp);
+  WEFT_CHECK(program.ok(), "{}", program.error().message());
+  Block made = block;
+  made.program = std::make_shared<const BlockProgram>(*std::move(program));
+  return made;
+}
+
+TEST(ProgramMemory, OfALayersUsualChoicesIsAboutTheLayers) {
+  const Segments segments = {{256, 4}};
+  for (const bool is_gated : {false, true}) {
+    const Block own = layer(is_gated);
+    const Module module{.width = 512, .distinct_layers = {own}, .layers = {0}};
+    for (const int64_t tp : {1, 2, 4}) {
+      const BlockSetting setting{.tp = tp, .precision = Precision::kBf16};
+      const BlockMemory program = program_memory(with_program(own, tp), setting, segments);
+      const BlockMemory usual = memory_of(module, own, setting, segments);
+      // What an activation gives is made again by a GPU's kernels, so that a program may keep less.
+      EXPECT_LE(program.saved, 1.01 * usual.saved) << "tp " << tp;
+      EXPECT_GE(program.saved, 0.7 * usual.saved) << "tp " << tp;
+      EXPECT_DOUBLE_EQ(program.saved_full, usual.saved_full);
+      EXPECT_GT(program.workspace, 0);
+      EXPECT_GT(program.deferred, 0.4 * usual.deferred);
+      EXPECT_LT(program.deferred, 1.3 * usual.deferred);
+    }
+  }
+}
+
+TEST(ProgramMemory, GrowsWithRowsAndShrinksWithRanks) {
+  const Block two = with_program(layer(true), 2), four = with_program(layer(true), 4);
+  const BlockSetting of_two{.tp = 2, .precision = Precision::kBf16}, of_four{.tp = 4, .precision = Precision::kBf16};
+  const double once = program_memory(two, of_two, {{256, 4}}).saved;
+  EXPECT_DOUBLE_EQ(program_memory(two, of_two, {{256, 8}}).saved, 2 * once);
+  EXPECT_LT(program_memory(four, of_four, {{256, 4}}).saved, once);
+  EXPECT_EQ(program_memory(two, of_two, {}).saved, 0);
+}
+
+}  // namespace
+}  // namespace weft::program_memory_test
