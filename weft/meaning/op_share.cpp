@@ -64,7 +64,8 @@ class EachWeight {
     if (m.is_tied) return;
     if (op_.held) {
       visit_held({m.out, m.in}, op_.held->weight, /*is_product=*/true);
-      if (m.bias_elements > 0) visit_held({m.bias_elements}, op_.held->bias, /*is_product=*/true);
+      // It lies along the output: keys without a bias of their own have zeros in it.
+      if (m.bias_elements > 0) visit_held({m.out}, op_.held->bias, /*is_product=*/true);
       return;
     }
     const LocalMatmul local = local_matmul(m, op_.split(), share_);
@@ -79,7 +80,7 @@ class EachWeight {
                        .sees_divided = sees_divided_product(op_),
                        .same_keys = keys * local.in});
     if (m.bias_elements == 0) return;
-    // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.
+    // Only a column split cuts the output that it lies along.
     const bool is_cut = op_.split() == TensorSplit::kColumn && !has_whole_experts(op_, share_.experts_over_tp);
     const int64_t bias = is_cut ? local.out : m.bias_elements;
     visit_(LocalWeight{

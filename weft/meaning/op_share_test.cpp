@@ -27,6 +27,25 @@ TEST(OpShare, KeyAndValueHeadsAreCopiedWhereRanksOutnumberThem) {
   EXPECT_EQ(heads_after_ulysses(core, {.tp = 4}, 2).queries, 4) << "of seven the busier has four";
 }
 
+TEST(OpShare, ABiasThatKeysLackHasZerosOfThemWhereAProgramHoldsIt) {
+  // Queries, keys and values of two heads, in a share for each of these.
+  Op op{.name = "attention.qkv",
+        .shape = Matmul{.in = 16, .out = 48, .bias_elements = 32, .head_dim = 8, .heads = 2, .kv_heads = 2},
+        .out = Features::kHeads,
+        .held = HeldWeights{.bias = HeldCut{.dim = 0, .unit = 24}, .shares = 2}};
+  for (const int64_t rank : {0, 1}) {
+    std::vector<LocalWeight> weights;
+    list_weights(op, {.tp = 2, .tp_rank = rank}, weights);
+    ASSERT_EQ(weights.size(), 2u);
+    EXPECT_EQ(weights[0].elements, 48 * 16);
+    EXPECT_EQ(weights[1].elements, 24) << "rank " << rank;
+  }
+  op.held->bias.reset();
+  std::vector<LocalWeight> weights;
+  list_weights(op, {.tp = 2, .tp_rank = 1}, weights);
+  EXPECT_EQ(weights[1].elements, 48);
+}
+
 TEST(OpShare, HeadsAfterUlyssesAreThoseOfTheBusiestRank) {
   int num_uneven = 0, num_even = 0;
   for (const auto& [heads, kv_heads] : {std::pair{28, 4}, {32, 8}, {24, 24}, {12, 2}, {40, 8}, {16, 1}}) {
