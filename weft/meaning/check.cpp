@@ -271,6 +271,11 @@ class Checker {
     if (shared % m.ep != 0)
       add_here("ep", fmt::format("is {}, which does not divide {}dp {} × cp {} = {}{}", m.ep,
                                  m.experts_over_tp ? fmt::format("tp {} × ", m.tp) : "", m.dp, m.cp, shared, advice));
+    if (!Trainable(plan_).reaches_experts_alike())
+      add_here("ep", fmt::format("is {}, but an encoder is trained and some experts lie before all that is trained in "
+                                 "the llm: microbatches with media go back through them and others do not, so that "
+                                 "ranks would wait for each other; use 1, or train the llm from its first layer on",
+                                 m.ep));
   }
 
   /// Every tensor-parallel rank routes rows of its own, which sequence parallelism gives it.

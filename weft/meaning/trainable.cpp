@@ -7,6 +7,7 @@
 #include "weft/meaning/weight_patterns.h"
 #include "weft/program/adapter_ops.h"
 #include "weft/program/name_weights.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
@@ -79,6 +80,25 @@ bool Trainable::has_trained(ModuleKind kind, int64_t place, bool that_rows_pass)
     }
   }
   return false;
+}
+
+bool Trainable::reaches_experts_alike() const {
+  if (!trains_an_encoder()) return true;
+  const Module& llm = *plan_.model.find(ModuleKind::kLlm);
+  const int64_t first = first_with_gradients(ModuleKind::kLlm);
+  for (int64_t place = 1; place <= std::ssize(llm.layers); ++place) {
+    const Block& layer = block_at(llm, place);
+    if (!has_router(layer)) continue;
+    if (place < first) return false;
+    const std::vector<OpGradients> with_media = gradients_of(ModuleKind::kLlm, place, true);
+    const std::vector<OpGradients> without = gradients_of(ModuleKind::kLlm, place, first < place);
+    const auto router = std::find_if(layer.ops.begin(), layer.ops.end(), is_router) - layer.ops.begin();
+    for (auto i = static_cast<size_t>(router); i < layer.ops.size(); ++i) {
+      if (with_media[i].of_output != without[i].of_output || with_media[i].of_input != without[i].of_input)
+        return false;
+    }
+  }
+  return true;
 }
 
 bool Trainable::trains_table() const {

@@ -48,6 +48,9 @@ class Trainable {
   bool gives_gradients(const ModulePlan& encoder) const;
   /// Whether the llm's table of embeddings is.
   bool trains_table() const;
+  /// Whether gradients reach all experts in every microbatch, or none in any. One with media of a trained encoder may
+  /// go further back than one without; ranks among which experts are shared out would wait for each other.
+  bool reaches_experts_alike() const;
 
   /// By weight of a block, in op_share's order.
   std::vector<bool> weights_of(ModuleKind kind, int64_t place) const;

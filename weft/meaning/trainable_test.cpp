@@ -6,6 +6,7 @@
 #include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/program/name_weights.h"
+#include "weft/spec/scenario.h"
 
 namespace weft::trainable_test {
 namespace {
@@ -52,6 +53,26 @@ TEST(TrainRules, LaterOnesWinAndFrozenModulesComeFirst) {
   frozen.workload.frozen = {ModuleKind::kVision};
   for (const char* name : {"visual.patch_embed.proj.weight", "visual.merger.ln_q.bias"})
     EXPECT_EQ(Trainable(frozen).is_trained(ModuleKind::kVision, name), trainable.is_trained(ModuleKind::kVision, name));
+}
+
+TEST(TrainRules, GradientsReachExpertsInEveryMicrobatchAlikeUnlessExpertsLieBeforeAllThatIsTrained) {
+  const Scenarios scenarios(source_tree() / "scenarios");
+  Plan plan{.model = *scenarios.model("qwen3-vl-30b-a3b")};
+  const auto is_alike = [&](std::vector<ModuleKind> frozen, std::vector<TrainRule> rules) {
+    plan.workload.frozen = std::move(frozen);
+    plan.trainable = std::move(rules);
+    return Trainable(plan).reaches_experts_alike();
+  };
+  const TrainRule no_llm{"model.language_model.*", false};
+  EXPECT_TRUE(is_alike({}, {}));
+  EXPECT_TRUE(is_alike({ModuleKind::kVision}, {}));
+  EXPECT_TRUE(is_alike({ModuleKind::kVision, ModuleKind::kLlm}, {}));
+  // Microbatches without media need no backward of the llm at all.
+  EXPECT_FALSE(is_alike({ModuleKind::kLlm}, {}));
+  EXPECT_FALSE(is_alike({}, {no_llm, {"model.language_model.layers.7.*", true}}));
+  // Attention comes before the experts of its layer.
+  EXPECT_TRUE(is_alike({}, {no_llm, {"model.language_model.layers.*.self_attn.*", true}}));
+  EXPECT_FALSE(is_alike({}, {no_llm, {"model.language_model.layers.*.mlp.experts.*", true}}));
 }
 
 TEST(TrainRules, TheBackwardGoesAsFarAsATrainedWeightNeeds) {

@@ -7,6 +7,7 @@
 
 #include "weft/cost/apply_profile.h"
 #include "weft/exchange/target_limits.h"
+#include "weft/meaning/trainable.h"
 #include "weft/schedule/schedule_kind.h"
 #include "weft/search/best_plans.h"
 #include "weft/search/choose_plan.h"
@@ -19,6 +20,7 @@
 #include "weft/search/plan_bounds.h"
 #include "weft/search/plan_pricer.h"
 #include "weft/search/polish_placement.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
@@ -558,13 +560,22 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
 
 Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster, const Workload& workload,
                                       const PlanSpace& given, const PlanSearchOptions& options) {
-  WEFT_TRY(const PlanSpace space, fitted(given, model));
+  WEFT_TRY(PlanSpace space, fitted(given, model));
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
   const bool draws = options.batches != 0 && !options.first_only && has_distributions(load) &&
                      load.global_batch_samples <= kMostDrawnSamples;
   Plan plan = plan_without_settings(model, cluster, std::move(load));
   plan.cluster.device.memory_gib *= 1 - options.memory_margin;
+  if (num_experts(*model.find(ModuleKind::kLlm)) > 1 && !Trainable(plan).reaches_experts_alike()) {
+    if (!space.ep.contains(1))
+      return Error{.field = "llm.ep",
+                   .problem =
+                       "does not allow 1, but an encoder is trained and some experts lie before all that is "
+                       "trained in the llm, so that they cannot be shared out",
+                   .advice = "Allow 1, or train the llm from its first layer on."};
+    space.ep = {.values = {1}};
+  }
   if (options.profile != nullptr) apply_profile(*options.profile, plan);
   PlanSearchResult result;
   if (draws) {

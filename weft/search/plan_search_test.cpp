@@ -68,6 +68,36 @@ std::vector<Variant> variants() {
   return all;
 }
 
+TEST(PlanSearch, ExpertsAreNotSharedOutWhereMicrobatchesWithMediaGoFurtherBack) {
+  const Scenarios scenarios(source_tree() / "scenarios");
+  Model model = *scenarios.model("qwen3-vl-30b-a3b");
+  for (Module& module : model.modules) module.layers.resize(std::min<size_t>(module.layers.size(), 4));
+  Cluster cluster = *scenarios.cluster("dgx_h100");
+  cluster.nodes = 1;
+  Workload workload = *scenarios.workload("vl_sft");
+  workload.global_batch_samples = 16;
+  workload.frozen = {ModuleKind::kLlm};
+  PlanSpace space;
+  space.pp = {.values = {1}};
+  const PlanSearchOptions options{.time_limit_s = 100, .batches = 0};
+  const Result<PlanSearchResult> result = search_plans(model, cluster, workload, space, options);
+  ASSERT_TRUE(result.ok()) << result.error().message();
+  for (const FoundPlan& found : result->best) {
+    EXPECT_EQ(found.candidate.ep, 1);
+    EXPECT_TRUE(check_plan(found.plan).empty());
+  }
+  Plan shared = result->best.front().plan;
+  shared.modules.back().ep = 2;
+  if (shared.modules.back().dp * shared.modules.back().cp % 2 == 0) {
+    ASSERT_EQ(check_plan(shared).size(), 1U);
+    EXPECT_EQ(check_plan(shared).front().field, "modules.llm.ep");
+  }
+  space.ep = {.values = {2}};
+  const Result<PlanSearchResult> refused = search_plans(model, cluster, workload, space, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().field, "llm.ep");
+}
+
 TEST(PlanSearch, FindsWhatBruteForceFindsAndProvesIt) {
   constexpr size_t kEvery = kIsSanitized ? 14 : 1;
   int num_feasible = 0, num_infeasible = 0;

@@ -5,22 +5,14 @@
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/program/random_strategy.h"
-#include "weft/meaning/trainable.h"
 
 namespace weft {
-
-/// Whether microbatches with media go further back through the llm than those without, while ranks share its experts
-/// out: those who go back wait for the others, with or without a strategy.
-inline bool waits_for_media(const Plan& plan) {
-  return plan.modules.size() > 1 && plan.llm().ep > 1 && Trainable(plan).first_with_gradients(ModuleKind::kLlm) > 0;
-}
 
 /// A plan of any form, with any strategies for layers of its modules that their rules allow, of some of them where
 /// there are several; the next seed from `seed` on with which tensor parallelism divides the llm's or an encoder's.
 inline Plan random_strategy_plan(const Model& model, uint64_t& seed) {
   for (;; ++seed) {
     Plan plan = random_plan(model, seed, {.world_size = seed % 4 == 0 ? 6 : 8, .allows_cp = false});
-    if (waits_for_media(plan)) continue;
     std::mt19937_64 random(seed);
     std::map<ModuleKind, BlockEntries> strategies;
     for (ModulePlan& module : plan.modules) {
