@@ -12,7 +12,6 @@
 
 #include "tests/conformance/step_run.h"
 #include "tests/support/pipeline/random_strategy_plan.h"
-#include "weft/program/layer_program.h"
 #include "weft/simulate/step_memory.h"
 
 namespace weft {
@@ -104,16 +103,6 @@ auto wider_models() {
                                       "use_absolute_position_embeddings": false, "projection_dropout": 0.3}})"});
 }
 
-/// Whether some of a model's layers have no program: those with experts, or that drop elements inside of their MLP.
-bool has_undivided_layers(const Model& model) {
-  for (const Module& module : model.modules) {
-    for (size_t kind = 0; kind < module.distinct_layers.size(); ++kind) {
-      if (!layer_program(module, kind, 2)) return true;
-    }
-  }
-  return false;
-}
-
 class HeldMemory : public testing::TestWithParam<TinyModel> {
  protected:
   void compare(const std::vector<Action>& actions, const RankMemory& run, const StepMemory& predicted) {
@@ -178,8 +167,7 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
     TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .stretch = 9, .steps = 1};
     const Model model = example_model(example);
     most_above_ = kAllowedShareOfStrategies;
-    if (has_undivided_layers(model)) GTEST_SKIP() << "layers that have no strategies";
-    const uint64_t num_plans = draws(uint64_t{10});
+    const uint64_t num_plans = draws(uint64_t{4});
     uint64_t seed = first_seed(first), compared_plans = 0;
     for (; compared_plans < num_plans && !HasFailure(); ++seed, ++compared_plans) {
       Plan plan = random_strategy_plan(model, seed);
