@@ -95,7 +95,6 @@ CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
   const SteppedTensor how{.position = operators_.rank(), .element_bytes = own.element_bytes};
   CountedTensor sent = own.rows_of(packed.rows, heads / queries * 2 * a.head_dim);
   const CountedTensor keys = walk_steps(there, sent, how, own);
-  const CountedTensor still_sent = own.way != nullptr ? CountedTensor() : sent;
   sent.reset();
   // What is kept of every sequence.
   std::vector<CountedTensor> kept = {tensor(first), keys};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/program/layer_program.h"
+#include "weft/program/program_strategy.h"
 #include "weft/program/transformer_block.h"
 
 namespace weft::program_memory_test {
@@ -20,12 +21,12 @@ Block layer(bool is_gated) {
 }
 
 Block with_program(const Block& block, int64_t tp) {
-  const Module module{.width = 512, .distinct_layers = {block}, .layers = {0}};
+  Module module{.width = 512, .distinct_layers = {block}, .layers = {0}};
   auto program = layer_program(module, 0, tp);
   WEFT_CHECK(program.ok(), "{}", program.error().message());
-  Block made = block;
-  made.program = std::make_shared<const BlockProgram>(*std::move(program));
-  return made;
+  module.distinct_layers.front().program = std::make_shared<const BlockProgram>(*std::move(program));
+  hold_weights(module);
+  return module.distinct_layers.front();
 }
 
 TEST(ProgramMemory, OfALayersUsualChoicesIsAboutTheLayers) {
