@@ -167,7 +167,7 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
     TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .stretch = 9, .steps = 1};
     const Model model = example_model(example);
     most_above_ = kAllowedShareOfStrategies;
-    const uint64_t num_plans = draws(uint64_t{4});
+    const uint64_t num_plans = draws(uint64_t{10});
     uint64_t seed = first_seed(first), compared_plans = 0;
     for (; compared_plans < num_plans && !HasFailure(); ++seed, ++compared_plans) {
       Plan plan = random_strategy_plan(model, seed);
