@@ -276,6 +276,26 @@ TEST(Neighbours, AreDifferentLegalAndEachOnce) {
   EXPECT_GT(num_inline, 0);
 }
 
+// Each of the three changes by itself is slower or does not fit where long samples are rare and experts many.
+TEST(Neighbours, ContextRanksBecomeReplicasTogetherWithARingAndRecomputedLogits) {
+  PlanProblem problem = problem_of("qwen3-30b-a3b", "hgx_h200", 8, "text_4k", 256);
+  problem.cluster.nodes = 4;
+  const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  Candidate start;
+  start.dp = 8;
+  start.cp = start.cp_ulysses = 4;
+  start.mbs = 32;
+  start.zero = 2;
+  Candidate next = start;
+  next.dp = 16;
+  next.cp = 2;
+  next.cp_ulysses = 1;
+  next.mbs = 16;
+  next.recompute_logits = true;
+  const std::vector<Candidate> all = neighbours_of(start, plan, widened(problem.space));
+  EXPECT_EQ(std::count(all.begin(), all.end(), next), 1);
+}
+
 TEST(FarCandidates, AreLegalAndHaveEncodersWhoseSamplesTheRanksOfTheLlmShare) {
   for (const PlanProblem& problem : problems()) {
     Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);

@@ -259,7 +259,7 @@ class NeighbourLister {
   }
 
   /// A factor moves from one degree to another; where dp takes part, also with the samples of a microbatch on all ranks
-  /// as they were.
+  /// as they were. What dp holds more than the degree that gives may fit only without kept logits.
   void add_degrees() {
     constexpr std::array kDegrees = {&Candidate::tp, &Candidate::cp, &Candidate::pp, &Candidate::dp};
     for (int64_t Candidate::*const from : kDegrees) {
@@ -275,6 +275,12 @@ class NeighbourLister {
           add(c);
           if (from == &Candidate::dp) c.mbs *= factor;
           if (to == &Candidate::dp && c.mbs % factor == 0) c.mbs /= factor;
+          add(c);
+          if (to != &Candidate::dp) continue;
+          c.recompute_logits = true;
+          add(c);
+          // Without all-to-alls, what is left of cp may be a ring.
+          c.cp_ulysses = 1;
           add(c);
         }
       }

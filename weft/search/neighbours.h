@@ -8,7 +8,8 @@
 namespace weft {
 
 /// Candidates of a space that differ from one in a setting: degrees between which a factor moves, micro-batch, ZeRO
-/// stage, schedule, or how one encoder is run. In an order that is always the same.
+/// stage, schedule, or how one encoder is run; in several where one is of use only with another. In an order that is
+/// always the same.
 std::vector<Candidate> neighbours_of(const Candidate& c, const Plan& problem, const PlanSpace& space);
 
 /// Whether the space allows all settings of a candidate, which fit each other, each by itself: what improving may try.
