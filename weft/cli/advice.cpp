@@ -12,6 +12,7 @@
 #include "weft/cli/interrupt.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/table.h"
+#include "weft/exchange/export.h"
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_strategy.h"
 #include "weft/plan/plan_json.h"
@@ -23,14 +24,12 @@ namespace weft {
 namespace {
 
 Result<PlanSearchResult> searched(const Plan& plan, const AdviceOptions& options) {
-  PlanProblem problem{.model = {}, .cluster = plan.cluster, .workload = plan.workload, .space = {}};
+  PlanProblem problem{.model = {}, .cluster = plan.cluster, .workload = plan.workload, .space = options.space};
   WEFT_TRY(problem.model, usual_model(plan));
   if (options.system) {
-    WEFT_TRY(problem.space, space_for(*options.system, PlanSpace(), problem.model));
+    WEFT_TRY(problem.space, space_for(*options.system, options.space, problem.model));
   }
-  PlanSearchOptions how{.time_limit_s = options.time_limit_s, .within = 0.02, .memory_margin = 0.08};
-  how.batches = kEnoughBatches;
-  how.improves = true;
+  PlanSearchOptions how = options.search;
   how.stop = &stop_on_interrupt();
   const double begin_ms = now_ms();
   WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
@@ -59,6 +58,24 @@ void keep_precision(const Plan& own, Plan& found) {
   if (report && report->fits()) found.precision = own.precision;
 }
 
+/// Simulates both on the same batches.
+std::optional<Error> compare(const Plan& plan, Advice& advice) {
+  keep_precision(plan, advice.after);
+  advice.before.batches = advice.after.batches;
+  advice.before.batch_seed = advice.after.batch_seed;
+  Result<PlanReport> before = simulate_plan(advice.before, {});
+  if (!before) return before.error();
+  Result<PlanReport> after = simulate_plan(advice.after, {});
+  if (!after) return after.error();
+  advice.before_report = *std::move(before), advice.after_report = *std::move(after);
+  advice.before.predicted = prediction_of(advice.before_report);
+  advice.after.predicted = prediction_of(advice.after_report);
+  // A plan that does not fit is none, however fast it would be.
+  advice.is_better =
+      !advice.before_report.fits() || advice.after_report.step_time_ms < advice.before_report.step_time_ms;
+  return std::nullopt;
+}
+
 std::string memory_text(const PlanReport& report) {
   return fmt::format("{:.1f} GiB{}", report.peak_memory_bytes() / kGiB, report.fits() ? "" : ", does not fit");
 }
@@ -67,19 +84,21 @@ std::string memory_text(const PlanReport& report) {
 
 Result<Advice> advise(const Plan& plan, const AdviceOptions& options) {
   WEFT_TRY(const PlanSearchResult result, searched(plan, options));
-  Advice advice{.before = plan, .after = result.chosen->plan};
+  Advice advice{.before = plan};
   advice.is_optimal = result.is_optimal;
-  keep_precision(plan, advice.after);
-  // Both on the same batches.
-  advice.before.batches = advice.after.batches;
-  advice.before.batch_seed = advice.after.batch_seed;
-  WEFT_TRY(advice.before_report, simulate_plan(advice.before, {}));
-  WEFT_TRY(advice.after_report, simulate_plan(advice.after, {}));
-  advice.before.predicted = prediction_of(advice.before_report);
-  advice.after.predicted = prediction_of(advice.after_report);
-  // A plan that does not fit is none, however fast it would be.
-  advice.is_better =
-      !advice.before_report.fits() || advice.after_report.step_time_ms < advice.before_report.step_time_ms;
+  for (const FoundPlan* found : {&*result.chosen, &result.best.front()}) {
+    advice.after = found->plan;
+    if (auto error = compare(plan, advice)) return *std::move(error);
+    if (advice.is_better) break;
+  }
+  if (options.system && options.needs_settings) {
+    if (const auto files = export_plan(plan, *options.system); !files) {
+      advice.has_no_settings = files.error();
+      advice.after = result.chosen->plan;
+      if (auto error = compare(plan, advice)) return *std::move(error);
+      advice.is_better = true;
+    }
+  }
   if (!advice.is_better) return advice;
   WEFT_TRY(advice.changes, changes_between(advice.before, advice.after));
   return advice;
@@ -106,8 +125,9 @@ std::string to_text(const Advice& advice) {
   std::string text = fmt::format("now:   {}\nfound: {}\n\n", settings_line(advice.before), settings_line(advice.after));
   text += table.text();
   if (!advice.is_better)
-    return text +
-           fmt::format("nothing faster was found{}\n", advice.is_optimal ? "; nothing is" : " in the time given");
+    return text + fmt::format("nothing faster was found{}\n",
+                              advice.is_optimal ? "; nothing in the space that was searched is" : " in the time given");
+  if (advice.has_no_settings) text += fmt::format("now has no settings there: {}\n", advice.has_no_settings->message());
   const double share = before_ms / after_ms - 1;
   text += fmt::format("\n{:.1f} % {} a second, {:.1f} ms less a step:\n", 100 * std::abs(share),
                       share < 0 ? "fewer samples" : "more samples", before_ms - after_ms);
@@ -139,9 +159,10 @@ Json to_json(const Advice& advice) {
   return {{"step_time_ms", advice.before_report.step_time_ms},
           {"found_step_time_ms", advice.after_report.step_time_ms},
           {"is_better", advice.is_better},
+          {"has_settings", !advice.has_no_settings},
           {"optimal", advice.is_optimal},
           {"changes", std::move(changes)},
-          {"plan", plan_to_json(advice.after)}};
+          {"plan", plan_to_json(advice.answer())}};
 }
 
 }  // namespace weft

@@ -14,6 +14,7 @@
 #include "weft/cli/import_text.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/report_text.h"
+#include "weft/cli/search_defaults.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 #include "weft/exchange/file_difference.h"
@@ -134,7 +135,7 @@ std::string edit_text(const ImportRequest& request, const SettingsEdit& edit) {
 
 /// What is found instead of the plan that was read, and how to get there.
 Result<std::string> advised(const ImportOptions& options, const ImportRequest& request, const ImportedRun& run) {
-  const AdviceOptions how{.system = request.system, .time_limit_s = options.time_limit_s};
+  const AdviceOptions how{.system = request.system, .search = default_search(options.time_limit_s)};
   if (run.searches) {
     WEFT_TRY(const Advice advice, advise_search(run.plan, how));
     if (options.out) {
@@ -146,9 +147,8 @@ Result<std::string> advised(const ImportOptions& options, const ImportRequest& r
            to_text(advice.after, advice.after_report) + "\n" + shown(files);
   }
   WEFT_TRY(const Advice advice, advise(run.plan, how));
-  const Plan& best = advice.is_better ? advice.after : advice.before;
   if (options.out) {
-    if (auto error = write_file(*options.out, plan_to_text(best))) return *error;
+    if (auto error = write_file(*options.out, plan_to_text(advice.answer()))) return *error;
   }
   std::optional<SettingsEdit> edit;
   if (advice.is_better) {

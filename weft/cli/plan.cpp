@@ -20,6 +20,7 @@
 #include "weft/cli/plan_text.h"
 #include "weft/cli/profile_text.h"
 #include "weft/cli/report_text.h"
+#include "weft/cli/search_defaults.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 #include "weft/exchange/target_limits.h"
@@ -34,6 +35,7 @@
 #include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/adapters.h"
+#include "weft/spec/sample_load.h"
 
 namespace weft {
 namespace {
@@ -47,6 +49,22 @@ struct PlanOptions {
   bool explains = false;
   bool json = false;
 };
+
+/// What is searched for a model: everything, or what the search file says.
+Result<PlanSpace> read_space(const PlanOptions& options, const Model& model, Workload workload) {
+  if (!options.space) return PlanSpace();
+  WEFT_TRY(const Document document, read_document(*options.space));
+  WEFT_TRY(PlanSpace space, read_plan_space(document));
+  if (auto error = find_foreign_module(document, model)) return *std::move(error);
+  if (space.frozen) {
+    workload.frozen = *space.frozen;
+    if (auto error = find_nothing_to_train(model, workload)) {
+      error->source = document.source;
+      return *std::move(error);
+    }
+  }
+  return space;
+}
 
 /// What the options name, read.
 Result<PlanProblem> read_problem(const PlanOptions& options) {
@@ -80,11 +98,7 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
       return error;
     }
   }
-  if (options.space) {
-    WEFT_TRY(const Document document, read_document(*options.space));
-    WEFT_TRY(problem.space, read_plan_space(document));
-    if (auto error = find_foreign_module(document, problem.model)) return *std::move(error);
-  }
+  WEFT_TRY(problem.space, read_space(options, problem.model, problem.workload));
   return problem;
 }
 
@@ -144,7 +158,7 @@ Result<Target> target_of(const std::string& name) {
 
 /// What the options say about how to search.
 Result<PlanSearchOptions> search_options(const PlanOptions& options) {
-  PlanSearchOptions how{.time_limit_s = options.time_limit_s, .within = 0.02, .memory_margin = 0.08};
+  PlanSearchOptions how = default_search(options.time_limit_s);
   if (options.takes_fastest && options.within) {
     return Error{.source = "--fastest",
                  .problem = "is given together with --within",
@@ -163,8 +177,6 @@ Result<PlanSearchOptions> search_options(const PlanOptions& options) {
     WEFT_TRY(const int64_t top, parse_count("--top", *options.top, {1, 100}));
     how.top = static_cast<size_t>(top);
   }
-  how.batches = kEnoughBatches;
-  how.improves = true;
   if (options.batches) {
     WEFT_TRY(how.batches, parse_count("--batches", *options.batches, {0, 10'000}));
   }
@@ -216,33 +228,51 @@ Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const 
   return error;
 }
 
+/// Options that mean nothing beside a plan that is there already.
+std::optional<Error> find_foreign_to_plan(const PlanOptions& options) {
+  const bool is_of_model = !options.model.empty() || !options.cluster.empty() || !options.workload.empty();
+  const auto refused = [](std::string_view flag, std::string_view why, std::string_view advice) {
+    return Error{.source = "--from",
+                 .problem = fmt::format("is given together with {}, {}", flag, why),
+                 .advice = std::string(advice)};
+  };
+  if (is_of_model) return refused("--model, --cluster or --workload", "which the plan carries", "Leave them out.");
+  for (const auto& [flag, is_given] : {std::pair{"--nodes", options.nodes.has_value()},
+                                       {"--devices-per-node", options.devices_per_node.has_value()},
+                                       {"--global-batch", options.global_batch.has_value()},
+                                       {"--adapters", options.adapters.has_value()},
+                                       {"--strategy", options.strategy.has_value()}}) {
+    if (is_given) return refused(flag, "but the plan carries its own", "Leave one of them out.");
+  }
+  for (const auto& [flag, is_given] : {std::pair{"--profile", options.profile.has_value()},
+                                       {"--top", options.top.has_value()},
+                                       {"--explain", options.explains}}) {
+    if (is_given)
+      return refused(flag, "which is for a search by itself: both plans are priced by formulas, change by change",
+                     "Leave it out, or search with --model, --cluster and --workload.");
+  }
+  return std::nullopt;
+}
+
 /// A plan that is there already, beside the best one for the same model, cluster and batch.
 Result<std::string> compare_with(const PlanOptions& options) {
   if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
-  if (options.strategy) {
-    return Error{.source = "--from",
-                 .problem = "is given together with --strategy, but the plan carries its own",
-                 .advice = "Leave one of them out."};
-  }
-  if (!options.model.empty() || !options.cluster.empty() || !options.workload.empty()) {
-    return Error{.source = "--from",
-                 .problem = "is given together with --model, --cluster or --workload, which the plan carries",
-                 .advice = "Leave them out."};
-  }
-  AdviceOptions how{.system = {}, .time_limit_s = options.time_limit_s};
+  if (auto error = find_foreign_to_plan(options)) return *std::move(error);
+  AdviceOptions how{.system = {}, .search = {}, .needs_settings = true};
+  WEFT_TRY(how.search, search_options(options));
   if (options.target) {
     WEFT_TRY(how.system, target_of(*options.target));
   }
   WEFT_TRY(const Plan plan, read_legal_plan(*options.from, PlanUse::kPrice));
+  WEFT_TRY(how.space, read_space(options, plan.model, plan.workload));
   WEFT_TRY(const Advice advice, advise(plan, how));
   if (options.out) {
-    if (auto error = write_file(*options.out, plan_to_text(advice.is_better ? advice.after : advice.before)))
-      return *error;
+    if (auto error = write_file(*options.out, plan_to_text(advice.answer()))) return *error;
   }
   if (options.json) return to_json(advice).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   std::string text = to_text(advice);
-  if (how.system && advice.is_better) {
-    WEFT_TRY(const std::vector<ExportedFile> files, export_plan(advice.after, *how.system));
+  if (how.system) {
+    WEFT_TRY(const std::vector<ExportedFile> files, export_plan(advice.answer(), *how.system));
     text += "\n" + shown(files);
   }
   if (options.out) text += fmt::format("plan written to {}\n", *options.out);
@@ -369,7 +399,8 @@ void add_plan(Verbs& verbs) {
               "Train low-rank adapters (LoRA) in place of the model's weights: YAML with rank, alpha, dropout, targets")
       .named("FILE");
   verb.option("--from", options->from,
-              "A plan document to do better than, instead of model, cluster and workload: both side by side")
+              "A plan document to do better than, instead of model, cluster and workload: both side by side (with "
+              "--space, --within, --fastest, --memory-margin, --batches, --time-limit, --for, --out)")
       .named("PLAN");
   verb.option("--strategy", options->strategy,
               "Of a program of your own: what its operators do on the tensor-parallel axis (a file of weft shard)")
@@ -383,7 +414,8 @@ void add_plan(Verbs& verbs) {
       .named("FILE");
   verb.option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
       .named("FILE");
-  verb.option("--top", options->top, "Compare the K fastest plans of different times (default: 1)").named("K");
+  verb.option("--top", options->top, "Compare the K fastest plans of the space, of different times (default: 1)")
+      .named("K");
   verb.option("--within", options->within,
               "Choose the simplest of the plans that are at most so much slower than the fastest (default: 2)")
       .named("PERCENT");

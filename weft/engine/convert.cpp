@@ -81,6 +81,8 @@ Result<Source> open_source(const fs::path& folder) {
     Error error = found.error();
     error.source = folder.string();
     error.problem = "holds neither a run's checkpoints, nor a checkpoint, nor a Hugging Face model";
+    if (!fs::is_directory(folder, ignored))
+      error.problem = fs::exists(folder, ignored) ? "is no folder" : "does not exist";
     error.advice =
         "Give the folder of a run, one of its checkpoints, or a folder with config.json and model.safetensors.";
     return error;

@@ -192,11 +192,7 @@ Result<PredictReport> predict_here(const PredictRequest& given, bool& has_ranks)
     WEFT_TRY(model, with_adapters(model, adapter->rules(), request.adapter.string()));
     if (auto error = adapter->check(model)) return *std::move(error);
   }
-  if (model.numbers.program)
-    return Error{.source = request.model.string(),
-                 .field = "model_type",
-                 .problem = "is a program of its user, which writes no text",
-                 .advice = "weft train and weft eval run programs; predict continues texts with a language model."};
+  if (auto error = find_no_text(model, request.model.string())) return *std::move(error);
   WEFT_TRY(const at::ScalarType type, compute_type(request.dtype, model));
   WEFT_TRY(const ModelNumbers numbers, numbers_to_run(model));
   GenerationLimits limits;

@@ -18,6 +18,7 @@
 #include "weft/base/text.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/meaning/program_exchanges.h"
+#include "weft/program/custom_functions.h"
 #include "weft/program/operator_part.h"
 #include "weft/program/program_strategy.h"
 #include "weft/runner/program_runner.h"
@@ -202,6 +203,7 @@ std::optional<Error> find_wrong_custom(const Program& program) {
   for (size_t op = 0; op < program.operators.size(); ++op) {
     const Operator& own = program.operators[op];
     if (own.kind != OperatorKind::kCustom || custom.find(own) == nullptr) continue;
+    if (auto error = find_wrong_call(program, own)) return error;
     int64_t elements = program.num_elements(own.result);
     for (const size_t operand : own.operands) elements += program.num_elements(operand);
     if (elements > ProgramCheckRequest::kMostElements) continue;

@@ -15,6 +15,14 @@ std::filesystem::path text_folder_of(const Json& run) {
   return of_data.empty() ? folder_of(run, "weights") : of_data;
 }
 
+std::optional<Error> find_no_text(const Model& model, std::string source) {
+  if (!model.numbers.program) return std::nullopt;
+  return Error{.source = std::move(source),
+               .field = "model_type",
+               .problem = "is a program of its user, which writes no text",
+               .advice = "weft train and weft eval run programs; predict continues texts with a language model."};
+}
+
 Result<std::filesystem::path> model_of_run(const std::filesystem::path& run_folder) {
   namespace fs = std::filesystem;
   WEFT_TRY(const std::optional<fs::path> newest, newest_checkpoint(RunFolder{run_folder}.checkpoints()));
@@ -32,6 +40,7 @@ Result<std::filesystem::path> model_of_run(const std::filesystem::path& run_fold
   std::error_code ignored;
   fs::remove_all(model, ignored);
   WEFT_TRY(const Checkpoint checkpoint, read_checkpoint(*newest));
+  if (auto error = find_no_text(checkpoint.plan.model, newest->string())) return *std::move(error);
   if (auto error = export_checkpoint(checkpoint, model, {.companions = text_folder_of(checkpoint.run)})) return *error;
   return model;
 }

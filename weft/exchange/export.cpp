@@ -31,13 +31,17 @@ Result<Target> parse_target(const std::string& name) {
                .advice = fmt::format("Known are {}.{}", joined_or(kNames), did_you_mean(name, kNames))};
 }
 
+std::optional<Error> find_unreadable(const Model& model) {
+  if (!model.numbers.program) return std::nullopt;
+  return Error{.field = "model",
+               .problem = fmt::format("is the program {}, which no other system reads", printable(model.name)),
+               .advice = "Train it with weft train, or plan a model of a known family."};
+}
+
 Result<std::vector<ExportedFile>> export_plan(const Plan& plan, Target target) {
   if (const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice); !violations.empty())
     return to_error(violations, "are not legal");
-  if (plan.model.numbers.program)
-    return Error{.field = "model",
-                 .problem = fmt::format("is the program {}, which no other system reads", printable(plan.model.name)),
-                 .advice = "Train it with weft train, or plan a model of a known family."};
+  if (auto error = find_unreadable(plan.model)) return *std::move(error);
   for (const ModulePlan& module : plan.modules) {
     if (module.strategy.is_empty()) continue;
     return Error{.field = fmt::format("modules.{}.strategy", name_of(module.kind)),

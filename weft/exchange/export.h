@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct ExportedFile {
 
   bool operator==(const ExportedFile&) const = default;
 };
+
+/// Why no system reads a model, whatever its plan: a user's own program.
+std::optional<Error> find_unreadable(const Model& model);
 
 /// The plan as the target's settings. A plan that is not legal is an error as check_plan tells it; what the target
 /// cannot express is an error that names every such field, so that nothing is left out unseen.

@@ -34,6 +34,20 @@ std::vector<size_t> given_values(const Program& program) {
   return given;
 }
 
+/// Dims without elements have nothing to train on, and weights that nobody reads nothing to learn.
+std::optional<Error> find_useless(const Program& program) {
+  for (size_t value = 0; value < program.values.size(); ++value) {
+    const ProgramValue& own = program.values[value];
+    if (own.role == Role::kWeight && program.readers_of(value).empty())
+      return refused(own.name, "is a weight that no operator reads", "Leave it out, or read it.");
+    for (const size_t dim : own.dims) {
+      if (program.dims[dim].length < 1)
+        return refused(program.dims[dim].name, "is a dim of no elements", "Give it a length of at least 1.");
+    }
+  }
+  return std::nullopt;
+}
+
 /// The dim of samples is the first of all data.
 Result<size_t> find_sample_dim(const Program& program, const std::vector<size_t>& given) {
   if (given.empty())
@@ -105,6 +119,7 @@ class ModelMaker {
   explicit ModelMaker(const Program& program) : program_(program) {}
 
   Result<ProgramModel> make() {
+    if (auto error = find_useless(program_)) return *std::move(error);
     const std::vector<size_t> given = given_values(program_);
     WEFT_TRY(const size_t sample_dim, find_sample_dim(program_, given));
     WEFT_TRY(const size_t loss, find_loss(program_));

@@ -154,6 +154,35 @@ TEST(ProgramModule, WhatCannotBeTrainedIsRefusedByName) {
   expect(
       "input x [b h]\nweight w [f h]\na = einsum(x, w) : b h, f h -> b f\nl = sum(a) : b f ->\nm = sum(a) : b f ->\n",
       "are both read by nobody");
+  expect("dim none 0\ninput x [b none]\nloss = sum(x) : b none ->\n", "none: is a dim of no elements");
+  expect("input x [b h]\nweight w [f h]\nloss = sum(x) : b h ->\n", "w: is a weight that no operator reads");
+}
+
+TEST(ProgramModule, FunctionsAreCalledWithWhatTheyTake) {
+  const auto refusal = [](const std::string& dims, const std::string& call) {
+    return refusal_of("dim d 4\ndim a 2\ndim one 1\n" + dims +
+                      "\ninput x [b s h]\ndata angles [b s a]\nweight w [k h]\nweight g [d]\n"
+                      "q = einsum(x, w) : b s h, k h -> b s k\nz = custom(" +
+                      call + "\nloss = sum(z) : b s k ->\n");
+  };
+  const auto expect = [&](const std::string& dims, const std::string& call, const std::string& says) {
+    EXPECT_NE(refusal(dims, call).find(says), std::string::npos) << refusal(dims, call);
+  };
+  const std::string rows = "dim k 32 unit 16", turns = "q, angles) : b s k, b s a -> b s k ; whole a ; linear 0";
+  expect(rows, turns + " ; calls rotary", "z: calls 'rotary', but says no heads");
+  expect(rows, turns + " ; heads 3 2 4 ; calls rotary", "but has 3 heads for 2 of keys");
+  expect("dim k 40", turns + " ; heads 4 2 4 ; calls rotary", "and 'q' is 'dim k 40'. A unit is what");
+  expect("dim k 40", turns + " ; heads 4 2 4 ; calls rotary", "'dim k 32 unit 16'");
+  expect("dim k 64 unit 32", turns + " ; heads 4 2 8 ; calls rotary",
+         "'angles' has 2 numbers a row. Heads of 8 elements need 4: an angle for each pair");
+  expect(rows, turns + " ; heads 4 2 4 ; calls rotary_table", "need 4: cosines and, behind them, sines");
+  expect("dim k 24 unit 12", turns + " ; heads 4 2 3 ; calls rotary", "Elements turn in pairs");
+  expect(rows, "q) : b s k -> b s k ; heads 4 2 4 ; calls rotary", "but reads 1 operands");
+  const std::string norms = "q, g) : b s k, d -> b s k ; whole d";
+  expect("dim k 64 unit 32", norms + " ; heads 4 2 8 ; calls norm_queries",
+         "'g' has 4 elements. A weight of 8 elements norms every head by itself, one of 32 all heads of a row");
+  expect("dim k 64 unit 32", norms + " ; heads 4 2 8 ; calls norm_keys", "one of 16 all heads of a row");
+  expect(rows, "q, g) : b s k, d -> b s k ; whole d ; calls norm_keys", "but says no heads");
 }
 
 }  // namespace

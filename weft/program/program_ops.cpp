@@ -112,7 +112,11 @@ class OpWriter {
   void write_custom(const Operator& op) {
     const std::vector<std::string>& known = custom_functions();
     const std::string& function = function_of(op);
-    if (std::find(known.begin(), known.end(), function) != known.end()) return write_pointwise(op);
+    if (std::find(known.begin(), known.end(), function) != known.end()) {
+      if (!error_) error_ = find_wrong_call(program_, op);
+      if (!error_) write_pointwise(op);
+      return;
+    }
     refuse(op, fmt::format("is custom, and {} is no function that training knows", in_quotes(function)),
            fmt::format("Known are {} ('calls NAME'); write it with operators of other kinds.{}", joined_or(known),
                        did_you_mean(function, known)));

@@ -69,7 +69,7 @@ class PinLister {
       space.schedules = {schedule};
       // One stage has nothing to schedule.
       space.pp.at_least = std::max<int64_t>(2, space.pp.at_least);
-      add(fmt::format("schedule {}", name_of(schedule)), std::move(space));
+      add(fmt::format("{} {}", c_.pp > 1 ? "schedule" : "a pipeline with", name_of(schedule)), std::move(space));
     }
   }
 

@@ -150,10 +150,11 @@ void read_balances(Fields& fields, PlanSpace& space) {
 }
 
 void read_frozen(Fields& fields, PlanSpace& space) {
+  const std::vector<std::string> names = fields.texts_or_empty("frozen");
   if (!fields.has("frozen")) return;
   space.frozen.emplace();
   // An empty list says that nothing is frozen.
-  for (const std::string& name : fields.texts_or_empty("frozen")) {
+  for (const std::string& name : names) {
     if (const auto kind = module_kind_named(name)) {
       space.frozen->push_back(*kind);
     } else {

@@ -68,6 +68,7 @@ Error nothing_left(Target target, std::string problem, std::string advice) {
 }  // namespace
 
 Result<PlanSpace> space_for(Target target, const PlanSpace& space, const Model& model) {
+  if (auto error = find_unreadable(model)) return *std::move(error);
   const AnyLimits limits(target);
   PlanSpace narrowed = space;
   narrowed.target = target;

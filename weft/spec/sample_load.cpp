@@ -154,13 +154,15 @@ Result<SampleLoad> average_sample(const Model& model, const Workload& workload) 
   return load;
 }
 
-Result<double> training_step_flops(const Model& model, const Workload& workload, const SampleLoad& sample) {
+std::optional<Error> find_nothing_to_train(const Model& model, const Workload& workload) {
   const auto is_trained = [&](const Module& module) { return !workload.is_frozen(module.kind); };
-  if (std::none_of(model.modules.begin(), model.modules.end(), is_trained)) {
-    return bad_fit(workload, "frozen",
-                   fmt::format("names every module of {}, so that nothing is left to train", model.name),
-                   "Remove one.");
-  }
+  if (std::any_of(model.modules.begin(), model.modules.end(), is_trained)) return std::nullopt;
+  return bad_fit(workload, "frozen",
+                 fmt::format("names every module of {}, so that nothing is left to train", model.name), "Remove one.");
+}
+
+Result<double> training_step_flops(const Model& model, const Workload& workload, const SampleLoad& sample) {
+  if (auto error = find_nothing_to_train(model, workload)) return *std::move(error);
   double per_sample = 0;
   for (const Module& module : model.modules) {
     const Segments& segments = sample.of(module.kind);

@@ -32,6 +32,9 @@ struct AudioLength {
 };
 AudioLength audio_length(const MediaGeometry& media, double seconds);
 
+/// A workload that freezes all of a model.
+std::optional<Error> find_nothing_to_train(const Model& model, const Workload& workload);
+
 /// FLOPs of a whole training step of the workload's global batch, made of samples like this one: forward, and backward
 /// as far as it has to go. Fails when nothing is left to train.
 Result<double> training_step_flops(const Model& model, const Workload& workload, const SampleLoad& sample);
