@@ -63,7 +63,8 @@ CountedTensor SegmentWalk::make_result(size_t member) const {
 WalkContext SegmentWalk::own_context(size_t member) {
   WalkContext own = context().going_back(needs_[op_of(member).result]);
   if (own.way != nullptr) own.way = way_.get();
-  own.queue = &queue_;
+  // What is left for later is made with all of the block's.
+  if (own.queue != nullptr) own.queue = &queue_;
   own.share = {};  // what a rank has of everything is known here
   own.divides_rows = false;
   const std::vector<Read>& reads = reads_of(member);
