@@ -1,7 +1,9 @@
 // Megatron's tensor parallelism of a transformer layer on two thread ranks, as a strategy of the layer's program that
 // the runner executes, against today's layers with their own places of communication: forward and backward of one
-// layer, in turn, in one run. With the argument "edges" or "layers" one of them alone runs, for profilers, as often as
-// a second argument says.
+// layer, in turn, in one run. The program is as training has it (layer_program.h), and as users may write it, with
+// gates that alternate with what they let through and with angles instead of cosines and sines: other work than the
+// layers'. With the argument "edges", "users" or "layers" one of them alone runs, for profilers, as often as a second
+// argument says.
 #include <algorithm>
 #include <ctime>
 
@@ -32,18 +34,20 @@ constexpr int kTurns = 61;
 
 /// What is run.
 struct Chosen {
-  std::string only;  ///< "edges" or "layers"; empty: both, in turn
+  std::string only;  ///< "edges", "users" or "layers"; empty: all, in turn
   int turns = kTurns;
 };
 
-Program layer_program() {
+Program layer_program(bool is_users) {
   const TransformerBlockShape shape{
       .name = "layer",
       .width = kWidth,
       .attention = {.attention = {.heads = kHeads, .kv_heads = kKeyHeads, .head_dim = kHeadDim, .mask = Mask::kCausal}},
       .mlp = {.intermediate = kInner}};
   Module module{.width = kWidth, .distinct_layers = {make_transformer_block(shape)}, .layers = {0}};
-  return must(unrolled(must(program_of_layers(module, 0, {.samples = kSamples, .rows = kRows}, "layer")))).program;
+  ProgramSizes sizes{.samples = kSamples, .rows = kRows};
+  if (!is_users) sizes.gate_shares = kRanks, sizes.has_rotary_tables = true;
+  return must(unrolled(must(program_of_layers(module, 0, sizes, "layer")))).program;
 }
 
 /// Heads and the MLP's width are cut, all else is the same on both ranks.
@@ -109,18 +113,40 @@ double least(const std::vector<double>& times) {
   return *std::min_element(times.begin(), times.end());
 }
 
+/// The layer's program with its runner and what is given to it.
+class Edges {
+ public:
+  Edges(bool is_users, const MeshGroups& groups)
+      : program_(layer_program(is_users)), runner_(must(ProgramRunner::create(program_, megatron(program_), groups))) {
+    given_.resize(program_.values.size());
+    for (size_t value = 0; value < given_.size(); ++value) {
+      if (program_.values[value].role != ProgramValue::Role::kResult)
+        given_[value] = at::randn(runner_.layout(value).local_shape(groups.position())) * 0.02;
+    }
+  }
+  Edges(const Edges&) = delete;
+  Edges& operator=(const Edges&) = delete;
+
+  void run(const at::Tensor& slope) {
+    gradients_.clear();
+    RunnerTape tape;
+    runner_.forward(given_, {}, tape);
+    gradients_ = runner_.backward({slope}, tape);
+  }
+
+ private:
+  const Program program_;
+  ProgramRunner runner_;
+  std::vector<at::Tensor> given_;
+  std::vector<at::Tensor> gradients_;  // kept until the next turn, as layers keep theirs
+};
+
 void run_rank(World& world, const Chosen& chosen) {
   const std::string& only = chosen.only;
   at::set_num_threads(1);
   const Mesh mesh = *Mesh::contiguous({{"tp", kRanks}});
   const MeshGroups groups = must(MeshGroups::create(world, mesh));
-  const Program program = layer_program();
-  ProgramRunner runner = must(ProgramRunner::create(program, megatron(program), groups));
-  std::vector<at::Tensor> given(program.values.size());
-  for (size_t value = 0; value < given.size(); ++value) {
-    if (program.values[value].role != ProgramValue::Role::kResult)
-      given[value] = at::randn(runner.layout(value).local_shape(groups.position())) * 0.02;
-  }
+  Edges edges(false, groups), users(true, groups);
   const at::Tensor slope = at::randn({kSamples, kRows, kWidth});
 
   const TransformerLayer layer = half_layer();
@@ -133,19 +159,15 @@ void run_rank(World& world, const Chosen& chosen) {
   const at::Tensor x = at::randn({kSamples * kRows, kWidth}).set_requires_grad(true);
   const at::Tensor flat_slope = slope.flatten(0, 1);
 
-  Turns by_edges, by_layers;
-  std::vector<at::Tensor> gradients;  // kept until the next turn, as layers keep theirs
+  Turns by_edges, by_users, by_layers;
   for (int turn = 0; turn < chosen.turns; ++turn) {
-    const auto run_edges = [&] {
+    const auto run_edges = [&](const char* name, Edges& which, Turns& turns) {
+      if (!only.empty() && only != name) return;
       world.all().barrier().wait();
-      by_edges.add([&] {
-        gradients.clear();
-        RunnerTape tape;
-        runner.forward(given, {}, tape);
-        gradients = runner.backward({slope}, tape);
-      });
+      turns.add([&] { which.run(slope); });
     };
     const auto run_layers = [&] {
+      if (!only.empty() && only != "layers") return;
       world.all().barrier().wait();
       by_layers.add([&] {
         for (const ParameterPtr& one : {layer.attention_norm.weight, layer.attention.qkv, layer.attention.out,
@@ -155,21 +177,29 @@ void run_rank(World& world, const Chosen& chosen) {
         layer.forward(x, {.segments = segments, .rotary = rotary}, context).backward(flat_slope);
       });
     };
-    const bool is_even = turn % 2 == 0;
-    if (only != "layers" && is_even) run_edges();
-    if (only != "edges") run_layers();
-    if (only != "layers" && !is_even) run_edges();
+    // Each comes first, second and last.
+    for (int i = 0; i < 3; ++i) {
+      const int which = (turn + i) % 3;
+      if (which == 0) run_edges("edges", edges, by_edges);
+      if (which == 1) run_layers();
+      if (which == 2) run_edges("users", users, by_users);
+    }
   }
   if (world.rank() != 0 || !only.empty()) return;
   fmt::print("a layer of width {} on {} ranks, {} rows, through edges and by layers\n", kWidth, kRanks,
              kSamples * kRows);
-  const auto show = [](const char* what, double edges, double layers) {
-    fmt::print("  {:<32} {:8.2f} {:8.2f} ms: {:.3f} times\n", what, edges, layers, edges / layers);
+  const auto show = [](const char* what, double through_edges, double layers) {
+    fmt::print("  {:<32} {:8.2f} {:8.2f} ms: {:.3f} times\n", what, through_edges, layers, through_edges / layers);
   };
-  show("median by the clock", median_of(by_edges.wall_ms), median_of(by_layers.wall_ms));
-  show("least by the clock", least(by_edges.wall_ms), least(by_layers.wall_ms));
-  show("median of processor time", median_of(by_edges.own_ms), median_of(by_layers.own_ms));
-  show("least of processor time", least(by_edges.own_ms), least(by_layers.own_ms));
+  const auto show_all = [&](const Turns& through_edges) {
+    show("median by the clock", median_of(through_edges.wall_ms), median_of(by_layers.wall_ms));
+    show("least by the clock", least(through_edges.wall_ms), least(by_layers.wall_ms));
+    show("median of processor time", median_of(through_edges.own_ms), median_of(by_layers.own_ms));
+    show("least of processor time", least(through_edges.own_ms), least(by_layers.own_ms));
+  };
+  show_all(by_edges);
+  fmt::print("a user's program of it, with gates that alternate and angles\n");
+  show_all(by_users);
 }
 
 }  // namespace

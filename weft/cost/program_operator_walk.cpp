@@ -63,7 +63,8 @@ CountedTensor SegmentWalk::make_result(size_t member) const {
 WalkContext SegmentWalk::own_context(size_t member) {
   WalkContext own = context().going_back(needs_[op_of(member).result]);
   if (own.way != nullptr) own.way = way_.get();
-  own.queue = &queue_;
+  // What is left for later is made with all of the block's.
+  if (own.queue != nullptr) own.queue = &queue_;
   own.share = {};  // what a rank has of everything is known here
   own.divides_rows = false;
   const std::vector<Read>& reads = reads_of(member);
@@ -203,6 +204,18 @@ CountedTensor SegmentWalk::walk_function(const Read& read, const Operator& op, c
   const ProgramDim& inner = operators_.program().dims[operators_.program().values[op.result].dims.back()];
   if (op.calculation.function == Activation::kSilu && from.width == 2 * inner.unit)
     return walk_swiglu(x, to.rows, to.width, own);
+  if (inner.unit == 1 && own.count->is_of_processor() && own.element_bytes == 4) {
+    // Put apart a stretch at a time (activation.cpp).
+    const int64_t stretch_bytes = 4 * std::min<int64_t>(to.elements(), 16384);
+    own.add_step([kept = x, own, to, stretch_bytes](const CountedTensor&) {
+      CountedTensor slopes = own.rows_of(to.rows, 2 * to.width);
+      const CountedTensor stretches = own.make(4 * stretch_bytes);
+      return slopes;
+    });
+    CountedTensor result = own.rows_of(to.rows, to.width);
+    const CountedTensor stretches = own.make(3 * stretch_bytes);
+    return result;
+  }
   // Gates are read where they lie; going back, they are made again beside their gradients.
   own.add_step([kept = x, own, to](const CountedTensor&) {
     const CountedTensor slopes = own.rows_of(to.rows, 4 * to.width);

@@ -1,6 +1,9 @@
 #include "weft/layers/activation.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -77,22 +80,103 @@ at::Tensor gates_of(const at::Tensor& units) {
   return units.size(-1) < kLongStretch ? gates.contiguous() : gates;
 }
 
+at::Tensor gate_forward(const at::Tensor& units, Activation activation) {
+  return activate(gates_of(units), activation).mul_(units.select(-2, 1));
+}
+
+at::Tensor gate_backward(const at::Tensor& dy, const at::Tensor& units, Activation activation) {
+  const auto [dgates, again] =
+      activation_gradient({.activation = activation}, at::mul(dy, units.select(-2, 1)), gates_of(units));
+  at::Tensor result = at::empty_like(units, at::MemoryFormat::Contiguous);
+  result.select(-2, 0).copy_(dgates);
+  at::Tensor dup = result.select(-2, 1);
+  at::mul_out(dup, dy, again);
+  return result;
+}
+
+/// Units of one element, whose gates alternate with what they let through. LibTorch takes such elements one by one. A
+/// stretch is put apart, computed and put together while a core's cache has it, so that large tensors are gone through
+/// once. Stretches are multiples of any vector's length: LibTorch rounds what is left over otherwise.
+class AlternatingGates {
+ public:
+  static bool are(const at::Tensor& units) {
+    return units.size(-1) == 1 && units.is_cpu() && units.is_contiguous() && units.scalar_type() == at::kFloat;
+  }
+
+  explicit AlternatingGates(const at::Tensor& units) : units_(units.flatten()), num_gates_(units_.numel() / 2) {
+    apart_ = at::empty({2, std::min(num_gates_, kStretch)}, units.options());
+  }
+
+  void forward(const at::Tensor& result, Activation activation) const {
+    const at::Tensor y = result.view({-1});
+    for_each_stretch([&](int64_t begin, const at::Tensor& gates, const at::Tensor& ups) {
+      at::Tensor own = y.narrow(0, begin, gates.numel());
+      at::mul_out(own, activate(gates, activation), ups);
+    });
+  }
+
+  void backward(const at::Tensor& dy_in, const at::Tensor& result, Activation activation) const {
+    const at::Tensor dy = dy_in.contiguous().view({-1});
+    auto* const dunits = result.mutable_data_ptr<float>();
+    for_each_stretch([&](int64_t begin, const at::Tensor& gates, const at::Tensor& ups) {
+      const at::Tensor own = dy.narrow(0, begin, gates.numel());
+      const auto [dgates, again] = activation_gradient({.activation = activation}, ups.mul_(own), gates);
+      again.mul_(own);
+      put_together(dgates.const_data_ptr<float>(), again.const_data_ptr<float>(), gates.numel(), dunits + 2 * begin);
+    });
+  }
+
+ private:
+  static constexpr int64_t kStretch = 16384;
+
+  template <typename Run>
+  void for_each_stretch(Run run) const {
+    for (int64_t begin = 0; begin < num_gates_; begin += kStretch) {
+      const int64_t count = std::min(kStretch, num_gates_ - begin);
+      const at::Tensor gates = apart_.select(0, 0).narrow(0, 0, count), ups = apart_.select(0, 1).narrow(0, 0, count);
+      put_apart(units_.const_data_ptr<float>() + 2 * begin, count, gates.mutable_data_ptr<float>(),
+                ups.mutable_data_ptr<float>());
+      run(begin, gates, ups);
+    }
+  }
+
+  static void put_apart(const float* __restrict pairs, int64_t count, float* __restrict gates, float* __restrict ups) {
+    for (int64_t i = 0; i < count; ++i) {
+      gates[i] = pairs[2 * i];
+      ups[i] = pairs[2 * i + 1];
+    }
+  }
+
+  static void put_together(const float* __restrict gates, const float* __restrict ups, int64_t count,
+                           float* __restrict pairs) {
+    for (int64_t i = 0; i < count; ++i) {
+      pairs[2 * i] = gates[i];
+      pairs[2 * i + 1] = ups[i];
+    }
+  }
+
+  at::Tensor units_;
+  int64_t num_gates_;
+  at::Tensor apart_;
+};
+
 struct GatedFunction : torch::autograd::Function<GatedFunction> {
-  static at::Tensor forward(AutogradContext* saved, const at::Tensor& units, int64_t activation) {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& units, int64_t number) {
+    const auto activation = static_cast<Activation>(number);
     saved->save_for_backward({units});
-    saved->saved_data["activation"] = activation;
-    return activate(gates_of(units), static_cast<Activation>(activation)).mul_(units.select(-2, 1));
+    saved->saved_data["activation"] = number;
+    if (!AlternatingGates::are(units)) return gate_forward(units, activation);
+    at::Tensor result = at::empty(units.select(-2, 0).sizes(), units.options());
+    AlternatingGates(units).forward(result, activation);
+    return result;
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::Tensor units = saved->get_saved_variables()[0];
-    const MlpActivation activation{.activation = static_cast<Activation>(saved->saved_data["activation"].toInt())};
-    const auto [dgates, again] =
-        activation_gradient(activation, at::mul(gradients[0], units.select(-2, 1)), gates_of(units));
-    at::Tensor result = at::empty_like(units, at::MemoryFormat::Contiguous);
-    result.select(-2, 0).copy_(dgates);
-    at::Tensor dup = result.select(-2, 1);
-    at::mul_out(dup, gradients[0], again);
+    const auto activation = static_cast<Activation>(saved->saved_data["activation"].toInt());
+    if (!AlternatingGates::are(units)) return {gate_backward(gradients[0], units, activation), at::Tensor()};
+    const at::Tensor result = at::empty_like(units);
+    AlternatingGates(units).backward(gradients[0], result, activation);
     return {result, at::Tensor()};
   }
 };

@@ -37,6 +37,27 @@ TEST(Activation, GatesOfUnitsEqualTheirFormula) {
   }
 }
 
+// Of fp32 they are taken apart a stretch at a time, which no bit shows.
+TEST(Activation, GatesThatAlternateEqualThoseInTwoBlocks) {
+  for (const int64_t units : {3, 1000, 9000}) {
+    const at::Tensor blocks = 2 * random_tensor({4, 2, units}, 1).to(at::kFloat), dy = blocks.select(1, 0).contiguous();
+    const auto gradient = [&](const at::Tensor& x, const auto& made) {
+      const at::Tensor leaf = x.detach().set_requires_grad(true);
+      const at::Tensor y = made(leaf);
+      y.backward(dy.view(y.sizes()));
+      return std::pair(y.detach().view(dy.sizes()), leaf.grad());
+    };
+    const auto [y, dx] = gradient(blocks.transpose(1, 2).contiguous().unsqueeze(-1),
+                                  [](const at::Tensor& x) { return gated(x, Activation::kSilu); });
+    const auto [expected, expected_dx] = gradient(blocks.flatten(), [&](const at::Tensor& x) {
+      const at::Tensor own = x.view(blocks.sizes());
+      return at::silu(own.select(1, 0).contiguous()) * own.select(1, 1);
+    });
+    EXPECT_TRUE(at::equal(y, expected)) << units;
+    EXPECT_TRUE(at::allclose(dx.squeeze(-1).transpose(1, 2).flatten(), expected_dx, 1e-6, 1e-6)) << units;
+  }
+}
+
 TEST(Activation, QuickGeluEqualsItsFormula) {
   for (const int64_t rows : {1, 5, 200}) {
     expect_same(

@@ -226,6 +226,7 @@ std::vector<at::Tensor> ProgramRunner::go_back(const std::vector<at::Tensor>& ou
     LocalGraph& graph = tape.graphs_[number];
     std::vector<at::Tensor> slopes;
     for (const size_t end : segment.ends) slopes.push_back(std::exchange(gradients[end], {}));
+    if (with_weights) graph.deferred->leave_nothing();
     std::vector<at::Tensor> found = graph.backward(std::move(slopes));
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i].defined()) accumulate(of_arrivals[segment.leaves[i]], std::move(found[i]));
