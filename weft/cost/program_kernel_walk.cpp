@@ -54,26 +54,51 @@ void SegmentWalk::walk_attention_of(size_t member) {
     set_made(member,
              walk_attention(apart, {.queries = groups * queries, .keys = groups}, a, /*has_rotary=*/false, rows));
   } else {
-    CountedTensor result = make_result(member);
-    const CountedTensor log_sums = own.exact_rows_of(packed.rows, groups * queries);
-    CountedTensor scores;  // weights, factors and their products, of all pairs of rows of a sample
-    const std::vector<size_t>& dims = operators_.program().values[op.result].dims;
-    const int64_t length = operators_.lengths()[dims[dims.size() - 2]].length;
-    if (a.dropout > 0) scores = own.make(3 * packed.rows * length * groups * queries * own.element_bytes);
-    // Kernels that do not take groups as they lie read copies of heads and give their results apart.
-    const bool is_of_groups = own.count->is_of_processor() && dims.size() == 3 && a.dropout == 0 &&
-                              (a.mask == Mask::kFull || a.mask == Mask::kCausal);
-    CountedTensor copies;
-    if (!is_of_groups) copies = own.make(tensor(first).bytes() + result.bytes());
-    own.add_step([=, kept = tensor(first)](const CountedTensor&) {
-      const CountedTensor all = kept, kept_result = result, kept_sums = log_sums, kept_scores = scores, apart = copies;
-      CountedTensor of_packed = own.make(kept.bytes());
-      const CountedTensor passing = own.make(3 * result.bytes() + (is_of_groups ? 0 : kept.bytes()) + scores.bytes());
-      return of_packed;
-    });
-    set_made(member, std::move(result));
+    set_made(member, walk_whole_attention(member, groups));
   }
   return_way(member, first);
+}
+
+/// Samples whose rows are all here.
+CountedTensor SegmentWalk::walk_whole_attention(size_t member, int64_t groups) {
+  const Operator& op = op_of(member);
+  const Attention& a = op.attention;
+  const CountedTensor& rows = tensor(reads_of(member)[0]);
+  const PartRows packed = part(reads_of(member)[0]);
+  const WalkContext own = own_context(member);
+  const int64_t queries = a.heads / a.kv_heads;
+  const std::vector<size_t>& dims = operators_.program().values[op.result].dims;
+  const int64_t length = operators_.lengths()[dims[dims.size() - 2]].length;
+  const bool is_on_gpu = !own.count->is_of_processor(), drops = a.dropout > 0;
+  const bool has_short_sight = a.mask == Mask::kSliding || a.mask == Mask::kWindowed;
+  const bool is_of_groups = !is_on_gpu && !drops && !has_short_sight && dims.size() == 3;
+  CountedTensor result = make_result(member);
+  std::vector<CountedTensor> kept;
+  if (is_on_gpu) kept = {rows, result, own.make(rows.bytes() + result.bytes())};  // as far as its kernels make copies
+  const CountedTensor are_seen = own.make(length * length * kFlagBytes);
+  int64_t score_bytes = 0;
+  if (drops) {
+    // Copies of heads, keys and values for each; weights, factors and their products of all pairs of rows of a sample;
+    // and which keys are not seen.
+    score_bytes = 3 * packed.rows * length * groups * queries * own.element_bytes;
+    kept.push_back(own.make(3 * result.bytes() + score_bytes + length * length * kFlagBytes));
+  } else {
+    // Kernels that do not take groups as they lie read copies of heads, and give their results apart.
+    const bool are_views = is_of_groups || queries == 1;
+    kept.push_back(are_views || packed.rows == length ? rows : own.make(rows.bytes()));
+    kept.push_back(are_views || groups == 1 ? result : own.make(result.bytes()));
+    kept.push_back(own.exact_rows_of(packed.rows, groups * queries));
+    if (has_short_sight) kept.push_back(own.make(length * length * own.element_bytes));
+  }
+  own.add_step([own, kept, queries, is_of_groups, score_bytes, read = rows.bytes(),
+                made = result.bytes()](const CountedTensor&) {
+    const std::vector<CountedTensor> all = kept;
+    CountedTensor of_packed = own.make(read);
+    // Its own gradient in one piece, those of queries, keys and values by query, and sums of one of these.
+    const CountedTensor passing = own.make(4 * made + made / queries + (is_of_groups ? 0 : read) + score_bytes);
+    return of_packed;
+  });
+  return result;
 }
 
 /// Keys and values of all rows are gathered, and every sequence of which this rank has rows is attended to by itself.
@@ -97,7 +122,7 @@ CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
   const CountedTensor keys = walk_steps(there, sent, how, own);
   sent.reset();
   // What is kept of every sequence.
-  std::vector<CountedTensor> kept = {tensor(first), keys};
+  std::vector<CountedTensor> kept;
   const Box box = value_layout(program, operators_.lengths(), flow.grid, op.operands[0],
                                operand_states(program, op, flow.choices[index], 0))
                       ->box(operators_.rank());
@@ -106,13 +131,18 @@ CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
   if (operators_.is_layer() && own.segments) lengths = *own.segments;
   if (lengths.empty()) lengths = {operators_.lengths()[program.values[op.operands[0]].dims[box.size() - 2]].length};
   const int64_t samples = packed.rows / std::max<int64_t>(1, rows.size());
+  // Weights that are dropped are of products of copies of heads, with keys and values for each.
+  const bool has_copies = a.dropout > 0 && (queries > 1 || samples > 1);
+  if (!has_copies) kept = {tensor(first), keys};
   int64_t begin = 0, longest = 0, most_scores = 0;
   for (const int64_t length : lengths) {
     const int64_t mine = std::min(begin + length, rows.end) - std::max(begin, rows.begin);
     begin += length;
     if (mine <= 0) continue;
     longest = std::max(longest, length);
-    const bool hides = a.mask != Mask::kFull && a.mask != Mask::kWindowed;
+    // A layer's segments are its windows.
+    const bool hides = a.mask == Mask::kSliding || (a.mask == Mask::kWindowed && !operators_.is_layer()) ||
+                       (a.mask == Mask::kCausal && mine < length);
     if (a.dropout > 0) {
       // Weights, factors and their products, and which keys are not seen. On the way there are scores that are not
       // divided or hidden yet, and factors as they are drawn; going back as many gradients.
@@ -120,7 +150,8 @@ CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
       most_scores = std::max(most_scores, pairs * (5 * own.element_bytes + 2 * own.exact_bytes));
       own.count->pass(pairs * (6 * own.element_bytes + 2 * own.exact_bytes));
       kept.push_back(own.make(3 * pairs * own.element_bytes + mine * length * kFlagBytes));
-    } else if (hides && (mine < length || a.mask == Mask::kSliding)) {
+      if (has_copies) kept.push_back(own.rows_of(samples * (mine + 2 * length), result.width));
+    } else if (hides) {
       const CountedTensor are_seen = own.make(mine * length * kFlagBytes);
       kept.push_back(own.make(mine * length * own.element_bytes));
     }
@@ -128,19 +159,19 @@ CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
     kept.push_back(own.exact_rows_of(samples * mine, heads));
   }
   const bool is_whole = operators_.is_layer();
-  own.add_step([=](const CountedTensor&) {
+  own.add_step([=, read = tensor(first).bytes(), key_bytes = keys.bytes()](const CountedTensor&) {
     const std::vector<CountedTensor> all = kept;
     own.count->pass(most_scores);
     CountedTensor of_keys;
     {
       const CountedTensor of_sequence = own.rows_of(samples * longest, 2 * result.width);
-      const CountedTensor in_order = own.make(keys.bytes() * (is_whole ? 2 : 1));
-      of_keys = own.make(keys.bytes());
+      const CountedTensor in_order = own.make(key_bytes * (is_whole ? 2 : 1));
+      of_keys = own.make(key_bytes);
     }
     const CountedTensor of_queries = own.rows_of(packed.rows, result.width);
     const CountedTensor returned = walk_steps(back, of_keys, how, own);
-    const CountedTensor parts = own.make(kept[0].bytes());
-    return own.make(kept[0].bytes());
+    const CountedTensor parts = own.make(read);
+    return own.make(read);
   });
   const CountedTensor apart = own.rows_of(result.rows, result.width);
   return own.rows_of(result.rows, result.width);
@@ -172,15 +203,17 @@ void SegmentWalk::walk_loss(size_t member) {
   const PartRows logits = part(first);
   const WalkContext own = own_context(member);
   const auto exact = [own, logits] { return own.exact_rows_of(logits.rows, logits.width); };
-  const CountedTensor numbers = own.make(logits.rows * (2 * kIndexBytes + 4 * own.exact_bytes + 2 * kFlagBytes));
+  // Places, which of them are here and have a target, and two sums.
+  const CountedTensor numbers = own.make(logits.rows * (kIndexBytes + 2 * own.exact_bytes + 2 * kFlagBytes));
   CountedTensor powers;
   {
-    const CountedTensor converted = own.is_half() ? exact() : CountedTensor(), below = exact();
+    const CountedTensor converted = own.is_half() ? exact() : CountedTensor();
     powers = exact();
   }
+  const CountedTensor passing = own.make(logits.rows * (2 * kIndexBytes + 6 * own.exact_bytes));
   own.add_step([=](const CountedTensor&) {
     const CountedTensor kept = powers, kept_numbers = numbers;
-    const CountedTensor of_powers = exact(), of_chosen = exact(), sum = exact();
+    const CountedTensor sum = exact();
     return own.is_half() ? own.rows_of(logits.rows, logits.width) : sum;
   });
   set_made(member, make_result(member));
@@ -223,13 +256,14 @@ bool SegmentWalk::walk_custom(size_t member) {
     } else {
       // All heads of a row together, composed of LibTorch's operators.
       const PartRows normed{.rows = packed.rows, .width = count * head_dim};
-      const CountedTensor exact = own.exact_rows_of(normed.rows, (own.is_half() ? 2 : 0) * normed.width);
-      const CountedTensor before = own.rows_of(normed.rows, normed.width);
+      // Below fp32 a copy of the heads is kept instead of the rows.
+      const CountedTensor exact = own.is_half() ? own.exact_rows_of(normed.rows, normed.width) : x;
+      const CountedTensor before = own.rows_of(normed.rows, normed.width), scale = own.exact_rows_of(normed.rows, 1);
       { const CountedTensor passing = own.exact_rows_of(normed.rows, 2 * normed.width); }
-      own.add_step([=, kept = x](const CountedTensor&) {
-        const CountedTensor all = kept, kept_exact = exact, kept_normed = before;
-        const CountedTensor passing = own.exact_rows_of(normed.rows, 4 * normed.width), parts = own.make(kept.bytes());
-        return own.make(kept.bytes());
+      own.add_step([=, bytes = x.bytes()](const CountedTensor&) {
+        const CountedTensor kept = exact, kept_normed = before, kept_scale = scale;
+        const CountedTensor passing = own.exact_rows_of(normed.rows, 4 * normed.width), parts = own.make(bytes);
+        return own.make(bytes);
       });
       set_made(member, make_result(member));
     }

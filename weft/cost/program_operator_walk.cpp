@@ -5,6 +5,14 @@
 #include "weft/program/value_layout.h"
 
 namespace weft {
+namespace {
+
+/// Whether LibTorch finds a function's slope from its result: it keeps that, and not what the function read.
+bool keeps_result(Activation function) {
+  return function == Activation::kRelu || function == Activation::kTanh || function == Activation::kSigmoid;
+}
+
+}  // namespace
 
 OperatorWalk::OperatorWalk(const ProgramMeaning& meaning, RunLengths lengths, const WalkContext& context)
     : meaning_(meaning), lengths_(std::move(lengths)), context_(context) {
@@ -200,7 +208,12 @@ CountedTensor SegmentWalk::walk_product(const MemberGroup& group) {
 CountedTensor SegmentWalk::walk_function(const Read& read, const Operator& op, const WalkContext& own) {
   const PartRows from = part(read), to = part({.is_leaf = false, .index = op.result});
   const CountedTensor& x = tensor(read);
-  if (!is_gate(operators_.program(), op)) return walk_activation(x, from.rows, from.width, 1, own);
+  if (!is_gate(operators_.program(), op)) {
+    if (!keeps_result(*op.calculation.function)) return walk_activation(x, from.rows, from.width, 1, own);
+    const CountedTensor made = own.rows_of(from.rows, from.width);
+    own.add_step([made, from, own](const CountedTensor&) { return own.rows_of(from.rows, from.width); });
+    return made;
+  }
   const ProgramDim& inner = operators_.program().dims[operators_.program().values[op.result].dims.back()];
   if (op.calculation.function == Activation::kSilu && from.width == 2 * inner.unit)
     return walk_swiglu(x, to.rows, to.width, own);
@@ -291,22 +304,10 @@ void SegmentWalk::walk_alone(size_t member) {
       return walk_lookup(member);
     case OperatorKind::kCrossEntropy:
       return walk_loss(member);
+    case OperatorKind::kEinsum:  // what is no product of a layer: rows with a weight that lies the other way round
     case OperatorKind::kMultiply:
       if (op.operands.size() != 2) break;
-      {
-        // Each factor's gradient reads the other.
-        const Read second = reads_of(member)[1];
-        const CountedTensor kept = needs_gradient(second) && own.way != nullptr ? tensor(first) : CountedTensor();
-        const CountedTensor other = needs_gradient(first) && own.way != nullptr ? tensor(second) : CountedTensor();
-        set_made(member, make_result(member));
-        return add_back([this, member, first, second, kept, other] {
-          const CountedTensor slope = take_slope(op_of(member).result);
-          if (needs_gradient(first)) add_gradient(first, context().make(part(first).elements() * bytes_of(first)));
-          if (!needs_gradient(second)) return;
-          const CountedTensor products = context().make(slope.bytes());
-          add_gradient(second, context().make(part(second).elements() * bytes_of(second)));
-        });
-      }
+      return walk_factors(member);
     case OperatorKind::kCustom:
       if (walk_custom(member)) return;
       break;
@@ -314,6 +315,27 @@ void SegmentWalk::walk_alone(size_t member) {
       break;
   }
   walk_any(member);
+}
+
+/// Each factor's gradient reads the other.
+void SegmentWalk::walk_factors(size_t member) {
+  const Read &first = reads_of(member)[0], &second = reads_of(member)[1];
+  const WalkContext own = own_context(member);
+  const bool sums = op_of(member).kind == OperatorKind::kEinsum;
+  const CountedTensor kept = needs_gradient(second) ? tensor(first) : CountedTensor();
+  const CountedTensor other = needs_gradient(first) ? tensor(second) : CountedTensor();
+  const PartRows in = part(first), result = result_part(member);
+  set_made(member, make_result(member));
+  if (sums) weft::walk_product(result.rows, in.width, result.width, own);
+  add_back([this, member, first, second, kept, other, own, sums, in, result] {
+    const CountedTensor slope = take_slope(op_of(member).result);
+    if (sums) weft::walk_product(result.rows, result.width, in.width, own);
+    if (needs_gradient(first)) add_gradient(first, context().make(part(first).elements() * bytes_of(first)));
+    if (!needs_gradient(second)) return;
+    if (sums) walk_weight_product(result.rows, in.width, result.width, own);
+    const CountedTensor products = sums ? CountedTensor() : context().make(slope.bytes());
+    add_gradient(second, context().make(part(second).elements() * bytes_of(second)));
+  });
 }
 
 /// Of operators whose graph nobody has written down: all that it reads and makes, and twice that going back.

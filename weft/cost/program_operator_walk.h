@@ -78,10 +78,12 @@ class SegmentWalk {
   void walk_sum(size_t member);
   void walk_cut_norm(size_t member);
   void walk_attention_of(size_t member);
+  CountedTensor walk_whole_attention(size_t member, int64_t groups);
   CountedTensor walk_cut_attention(size_t member);
   void walk_lookup(size_t member);
   void walk_loss(size_t member);
   bool walk_custom(size_t member);
+  void walk_factors(size_t member);
   void walk_any(size_t member);
   void set_made(size_t member, CountedTensor made) { made_[op_of(member).result] = std::move(made); }
 

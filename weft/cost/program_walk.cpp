@@ -1,6 +1,8 @@
 #include "weft/cost/program_walk.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "weft/cost/program_operator_walk.h"
 #include "weft/cost/step_walk.h"
@@ -13,8 +15,7 @@ namespace {
 /// By value of a block's program: whether it is a weight that is trained.
 std::vector<bool> trained_weights(const WalkedBlock& block) {
   std::vector<bool> trained;
-  const Program& program = block.block.program->program;
-  for (const auto& place : weight_places(program, block.block.ops)) {
+  for (const auto& place : weight_places(block.block.program->program, block.block.ops)) {
     if (!place) {
       trained.push_back(false);
       continue;
@@ -23,6 +24,14 @@ std::vector<bool> trained_weights(const WalkedBlock& block) {
     trained.push_back(place->is_bias ? needs.of_bias : needs.of_weight);
   }
   return trained;
+}
+
+/// And whether its parameter has its dims in the other order.
+std::vector<bool> transposed_weights(const WalkedBlock& block) {
+  std::vector<bool> transposed;
+  for (const auto& place : weight_places(block.block.program->program, block.block.ops))
+    transposed.push_back(place && place->is_transposed);
+  return transposed;
 }
 
 /// Behind the program of a layer its experts may be trained alone.
@@ -42,6 +51,7 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
             *block_,
             {.tp = context.share.tp, .divides_rows = context.divides_rows, .reduces_first = context.element_bytes < 4},
             trained_weights(block)),
+        are_transposed_(transposed_weights(block)),
         flow_(meaning_.flow()),
         operators_(meaning_, meaning_.lengths(meaning_.samples_of(context.whole_rows)), context_),
         segments_(flow_.segments.size()) {}
@@ -76,9 +86,15 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
   struct WalkedSegment {
     std::unique_ptr<SegmentWalk> walk;
     std::vector<CountedTensor> weights;
+    std::map<size_t, CountedTensor> gradients;  ///< by leaf: of weights, which the backward of inputs has made already
   };
 
   const Program& program() const { return block_->program; }
+  /// Gradients are added to the parameter's as soon as they are made, because the weight is read as it is held.
+  bool is_owned(const Arrival& weight) const { return weight.form.is_plain() && !are_transposed_[weight.value]; }
+  CountedTensor make_gradient(const Arrival& weight) const {
+    return context_.make(meaning_.elements(weight, operators_.lengths(), rank()) * context_.exact_bytes);
+  }
   bool goes_back() const { return context_.way != nullptr; }
   int64_t rank() const { return operators_.rank(); }
 
@@ -104,7 +120,15 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
       for (const size_t end : segment.ends) slopes.push_back(std::exchange(gradients[end], {}));
       std::vector<CountedTensor> found = segments_[number].walk->backward(std::move(slopes));
       for (size_t i = 0; i < found.size(); ++i) {
-        if (flow_.arrivals[segment.leaves[i]].is_weight) continue;  // added to its parameter's
+        const Arrival& arrival = flow_.arrivals[segment.leaves[i]];
+        if (arrival.is_weight) {
+          if (found[i].is_defined() && !is_owned(arrival)) {
+            CountedTensor& kept_gradient = segments_[number].gradients[i];
+            kept_gradient = context_.is_half() ? make_gradient(arrival) : found[i];
+          }
+          found[i].reset();
+          continue;
+        }
         CountedTensor& sum = of_arrivals[segment.leaves[i]];
         sum = added_gradient(std::move(sum), std::exchange(found[i], {}), context_);
       }
@@ -122,7 +146,10 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
     if (context_.queue != nullptr) {
       context_.queue->push_back([walk = shared_from_this(), kept] {
         for (size_t number = walk->segments_.size(); number-- > 0;) walk->collect_weights(number, *kept);
+        walk->add_gradients();
       });
+    } else {
+      add_gradients();
     }
     return block_->carried_in ? gradients[*block_->carried_in] : CountedTensor();
   }
@@ -130,20 +157,31 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
   void collect_weights(size_t number, std::vector<CountedTensor>& kept) {
     const FlowSegment& segment = flow_.segments[number];
     segments_[number].walk->make_weight_gradients();
-    for (const size_t leaf : segment.leaves) {
-      const Arrival& arrival = flow_.arrivals[leaf];
-      if (!arrival.is_weight || !arrival.needs_gradient || arrival.form.is_plain()) continue;
-      const CountedTensor own =
-          context_.make(meaning_.elements(arrival, operators_.lengths(), rank()) * context_.exact_bytes);
+    for (size_t leaf = 0; leaf < segment.leaves.size(); ++leaf) {
+      const Arrival& arrival = flow_.arrivals[segment.leaves[leaf]];
+      if (!arrival.is_weight || !arrival.needs_gradient || is_owned(arrival)) continue;
+      CountedTensor own = std::exchange(segments_[number].gradients[leaf], {});
+      if (!own.is_defined()) own = make_gradient(arrival);
       const SteppedTensor how{.position = rank(), .element_bytes = context_.exact_bytes, .may_overwrite = true};
       kept.push_back(walk_steps(steps(arrival, true), own, how, context_));
     }
     segments_[number] = {};
   }
 
+  /// All that were made apart; a parameter whose dims are in the other order takes a copy.
+  void add_gradients() const {
+    int64_t most_elements = 0;
+    for (size_t value = 0; value < are_transposed_.size(); ++value) {
+      if (are_transposed_[value])
+        most_elements = std::max(most_elements, operators_.part(value, flow_.states[value]).elements());
+    }
+    const CountedTensor copy = context_.make(most_elements * context_.exact_bytes);
+  }
+
   std::shared_ptr<const BlockProgram> block_;
   WalkContext context_;
   ProgramMeaning meaning_;
+  std::vector<bool> are_transposed_;  ///< by value
   const ProgramFlow& flow_;
   OperatorWalk operators_;
   std::vector<WalkedSegment> segments_;

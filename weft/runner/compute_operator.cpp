@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
 #include "weft/layers/activation.h"
@@ -29,6 +30,37 @@ namespace {
 at::Tensor wide(const at::Tensor& x) {
   return x.to(sum_type(x.scalar_type()));
 }
+
+/// What a rank has of two numbers of every row: the sum of exponentials over `largest`, and the target's logit, 0 where
+/// another rank has it. Exponentials and places are kept; LibTorch's gather would keep the logits, too.
+struct LossSumsFunction : torch::autograd::Function<LossSumsFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& logits,
+                            const at::Tensor& largest, const at::Tensor& places) {
+    const int64_t classes = logits.size(-1);
+    const at::Tensor powers = (logits - largest).exp_();
+    const at::Tensor is_here = (places >= 0).logical_and_(places < classes);
+    const at::Tensor sums = powers.sum(-1);
+    at::Tensor index = places, chosen = at::zeros_like(sums);
+    if (classes > 0) {
+      index = places.clamp(0, classes - 1);
+      const at::Tensor found = logits.gather(-1, index.unsqueeze(-1)).squeeze(-1);
+      chosen = at::where(is_here, found.to(sums.scalar_type()), chosen);
+    }
+    saved->save_for_backward({powers, index, is_here});
+    saved->saved_data["type"] = static_cast<int64_t>(logits.scalar_type());
+    return at::stack({sums, chosen});
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
+                                                 const torch::autograd::variable_list& gradients) {
+    const torch::autograd::variable_list kept = saved->get_saved_variables();
+    const at::Tensor& powers = kept[0];
+    const at::Tensor dx = powers * gradients[0][0].unsqueeze(-1);
+    if (powers.size(-1) > 0) dx.scatter_add_(-1, kept[1].unsqueeze(-1), (gradients[0][1] * kept[2]).unsqueeze(-1));
+    const auto type = static_cast<at::ScalarType>(saved->saved_data["type"].toInt());
+    return {dx.to(type), at::Tensor(), at::Tensor()};
+  }
+};
 
 }  // namespace
 
@@ -226,15 +258,9 @@ at::Tensor LocalOperator::compute_softmax(const at::Tensor& x, const Call& call)
 }
 
 at::Tensor LocalOperator::compute_loss(const at::Tensor& logits, const at::Tensor& targets, const Call& call) const {
-  const at::Tensor x = wide(logits);
-  const Range own = call.place.operands[0].back();
-  const at::Tensor largest = largest_inside(x);
-  const at::Tensor places = targets - own.begin;
-  const at::Tensor is_here = (places >= 0).logical_and(places < own.size());
-  at::Tensor chosen = at::zeros_like(x.sum(-1));
-  if (own.size() > 0)
-    chosen = at::where(is_here, x.gather(-1, places.clamp(0, own.size() - 1).unsqueeze(-1)).squeeze(-1), chosen);
-  const at::Tensor sums = summed_inside(at::stack({(x - largest).exp().sum(-1), chosen}), true, call);
+  const at::Tensor largest = largest_inside(logits);
+  const at::Tensor places = targets - call.place.operands[0].back().begin;
+  const at::Tensor sums = summed_inside(LossSumsFunction::apply(logits, largest, places), true, call);
   const at::Tensor loss = sums[0].log() + largest.squeeze(-1) - sums[1];
   return aligned(at::where(targets >= 0, loss, at::zeros_like(loss)), 1);
 }

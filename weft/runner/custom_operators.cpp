@@ -85,13 +85,13 @@ at::Tensor norm_of_heads(const std::vector<at::Tensor>& x, const CustomCall& cal
   // All heads of a row together; this rank has those of its groups.
   const at::Tensor groups = groups_of(x[0], heads), own = groups.narrow(-2, which.first, which.count);
   const at::ScalarType type = x[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor squares = own.to(type).square();
-  const at::Tensor sums = call.sum_inside(squares.flatten(-3).sum(-1)) / static_cast<double>(x[1].size(0));
+  const at::Tensor exact = own.to(type);
+  const at::Tensor sums = call.sum_inside(exact.square().flatten(-3).sum(-1)) / static_cast<double>(x[1].size(0));
   const at::Tensor scale = (sums + epsilon).rsqrt().unsqueeze(-1).unsqueeze(-1).unsqueeze(-1);
   const Range part = call.parts[0].back();
   const int64_t begin = part.empty() ? 0 : part.begin / (size * heads.head_dim);
   const at::Tensor weight = x[1].view({heads.kv_heads, which.count, heads.head_dim}).narrow(0, begin, groups.size(-3));
-  const at::Tensor normed = (own.to(type) * scale).to(x[0].scalar_type()) * weight;
+  const at::Tensor normed = (exact * scale).to(x[0].scalar_type()) * weight;
   const at::Tensor before = groups.narrow(-2, 0, which.first);
   const at::Tensor behind = groups.narrow(-2, which.first + which.count, size - which.first - which.count);
   return at::cat({before, normed, behind}, -2).flatten(-3);

@@ -166,7 +166,7 @@ at::Tensor LocalOperator::largest_inside(const at::Tensor& x) const {
   at::Tensor largest = x.size(-1) > 0 ? x.detach().amax(-1, /*keepdim=*/true)
                                       : at::full({1}, -std::numeric_limits<double>::infinity(), x.options())
                                             .expand(x.sum(-1, /*keepdim=*/true).sizes());
-  largest = largest.clone(at::MemoryFormat::Contiguous);
+  largest = largest.to(sum_type(x.scalar_type())).clone(at::MemoryFormat::Contiguous);
   if (inside_) {
     Group group = *inside_;
     group.all_reduce(buffer_of(largest), Reduction::kMax).wait();
