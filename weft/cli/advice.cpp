@@ -129,8 +129,8 @@ std::string to_text(const Advice& advice) {
                               advice.is_optimal ? "; nothing in the space that was searched is" : " in the time given");
   if (advice.has_no_settings) text += fmt::format("now has no settings there: {}\n", advice.has_no_settings->message());
   const double share = before_ms / after_ms - 1;
-  text += fmt::format("\n{:.1f} % {} a second, {:.1f} ms less a step:\n", 100 * std::abs(share),
-                      share < 0 ? "fewer samples" : "more samples", before_ms - after_ms);
+  text += fmt::format("\n{:.1f} % {} samples a second, {:.1f} ms {} a step:\n", 100 * std::abs(share),
+                      share < 0 ? "fewer" : "more", std::abs(before_ms - after_ms), share < 0 ? "more" : "less");
   Table changes;
   double left_ms = before_ms - after_ms;
   for (const PlanChange& change : advice.changes) {
