@@ -12,6 +12,7 @@
 #include "weft/plan/plan_json.h"
 #include "weft/search/best_plans.h"
 #include "weft/search/choose_plan.h"
+#include "weft/search/neighbours.h"
 #include "weft/search/strategy_search.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -160,6 +161,7 @@ std::string why_it_does_not_fit(const PlanProblem& problem, const PlanSearchOpti
 /// What a search with a pin found.
 struct PinnedSearch {
   std::string name;
+  PlanSpace space;
   std::optional<FoundPlan> best;
   bool is_proven = false;
   std::string reason;  ///< where nothing fits
@@ -169,7 +171,7 @@ struct PinnedSearch {
 std::optional<PinnedSearch> search_pinned(const PlanProblem& problem, const Pin& pin, const PlanSearchOptions& how) {
   Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, pin.space, how);
   if (!found || found->counts.considered == 0) return std::nullopt;
-  PinnedSearch result{.name = pin.name, .best = {}, .is_proven = found->is_optimal};
+  PinnedSearch result{.name = pin.name, .space = pin.space, .best = {}, .is_proven = found->is_optimal};
   if (!found->best.empty()) {
     result.best = std::move(found->best.front());
     return result;
@@ -178,6 +180,28 @@ std::optional<PinnedSearch> search_pinned(const PlanProblem& problem, const Pin&
   pinned.space = pin.space;
   result.reason = found->counts.left > 0 ? "not found in the time given" : why_it_does_not_fit(pinned, how);
   return result;
+}
+
+/// Improving goes beyond a space from that space's best plan alone: what one search found may have another's setting,
+/// and be faster than what that one found.
+void share_plans(const PlanProblem& problem, std::vector<PinnedSearch>& searches) {
+  const Plan empty = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  std::vector<FoundPlan> all;
+  for (const PinnedSearch& search : searches) {
+    if (search.best) all.push_back(*search.best);
+  }
+  for (PinnedSearch& search : searches) {
+    // Candidates do not say which layers are recomputed.
+    if (!search.best || (!search.space.recompute.allows_full && !search.space.recompute.allows_selective)) continue;
+    const PlanSpace wide = widened(search.space);
+    for (const FoundPlan& other : all) {
+      const bool has_balance =
+          std::find(wide.balances.begin(), wide.balances.end(), other.plan.balance) != wide.balances.end();
+      if (other.step_time_ms < search.best->step_time_ms * (1 - kTie) && has_balance &&
+          is_allowed(other.candidate, empty, wide))
+        search.best = other;
+    }
+  }
 }
 
 /// Takes over a plan that is faster than the fastest, and chooses again.
@@ -314,6 +338,7 @@ Result<Explanation> explain_plan(const PlanProblem& problem, PlanSearchResult& r
     if (options.progress) options.progress(fmt::format("explaining: {}", pin.name));
     if (auto search = search_pinned(problem, pin, how)) searches.push_back(*std::move(search));
   }
+  if (options.improves) share_plans(problem, searches);
   Explanation explanation;
   // Plans of a problem with a strategy lack the strategy's words.
   if (strategy_of(result.chosen->plan).empty()) {

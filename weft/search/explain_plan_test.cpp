@@ -73,6 +73,32 @@ TEST(ExplainPlan, AlternativesDifferFromTheChosenPlanAndFromEachOther) {
   }
 }
 
+// Improving one alternative may lead to a plan that is better for another, too.
+TEST(ExplainPlan, NoAlternativeIsSlowerThanAnotherWithItsSetting) {
+  const PlanProblem problem{.model = *kScenarios.model("llama3-8b"),
+                            .cluster = *kScenarios.cluster("dgx_h100"),
+                            .workload = *kScenarios.workload("text_4k"),
+                            .space = {}};
+  const PlanSearchOptions options{.within = 0.02, .memory_margin = 0.08, .improves = true};
+  PlanSearchResult result = *search_plans(problem.model, problem.cluster, problem.workload, problem.space, options);
+  const Explanation explanation = *explain_plan(problem, result, options);
+  size_t num_compared = 0;
+  for (const Alternative& alternative : explanation.alternatives) {
+    for (const std::string& name : alternative.names) {
+      for (const Alternative& other : explanation.alternatives) {
+        if (!alternative.best || !other.best) continue;
+        const Candidate& c = other.best->candidate;
+        const std::set<std::string> settings = {"tp " + std::to_string(c.tp), "pp " + std::to_string(c.pp),
+                                                "mbs " + std::to_string(c.mbs), "zero " + std::to_string(c.zero)};
+        if (!settings.contains(name)) continue;
+        EXPECT_LE(alternative.best->step_time_ms, other.best->step_time_ms * (1 + 1e-9)) << name;
+        num_compared += &other != &alternative ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(num_compared, 0u);
+}
+
 TEST(ExplainPlan, WhatIsFasterThanAnUnprovenResultIsTakenOver) {
   PlanProblem problem{.model = *kScenarios.model("llama3-70b"),
                       .cluster = *kScenarios.cluster("dgx_h100"),
