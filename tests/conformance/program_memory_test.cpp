@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/conformance/program_load.h"
 #include "tests/support/draws.h"
 #include "tests/support/first_seed.h"
 #include "tests/support/meaning/random_plan.h"
@@ -66,15 +67,6 @@ std::vector<Held> run_program(const TrainingExample& example, const Plan& plan) 
     own.actions = report.memory;
   });
   return held;
-}
-
-StepLoad program_load(const Plan& plan) {
-  StepLoad load;
-  const int64_t rows = plan.model.numbers.program->rows.rows_per_sample;
-  const MicrobatchLoad one{.samples = std::vector<int64_t>(static_cast<size_t>(plan.schedule.mbs), rows)};
-  load.llm.assign(static_cast<size_t>(plan.llm().dp),
-                  std::vector<MicrobatchLoad>(static_cast<size_t>(plan.schedule.microbatches), one));
-  return load;
 }
 
 struct ComparedProgram {

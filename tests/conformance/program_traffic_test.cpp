@@ -1,6 +1,7 @@
 // What plans of users' own programs say that ranks send and receive, against ranks that run them.
 #include <gtest/gtest.h>
 
+#include "tests/conformance/program_load.h"
 #include "tests/conformance/step_calls_compared.h"
 #include "tests/support/draws.h"
 #include "tests/support/pipeline/example_programs.h"
@@ -35,16 +36,6 @@ ProgramStep run_program_step(const TrainingExample& example, const Plan& plan) {
     run.calls[static_cast<size_t>(world.rank())] = world.calls();
   });
   return run;
-}
-
-/// Samples of a program all have as many rows.
-StepLoad program_load(const Plan& plan) {
-  StepLoad load;
-  const int64_t rows = plan.model.numbers.program->rows.rows_per_sample;
-  const MicrobatchLoad one{.samples = std::vector<int64_t>(static_cast<size_t>(plan.schedule.mbs), rows)};
-  load.llm.assign(static_cast<size_t>(plan.llm().dp),
-                  std::vector<MicrobatchLoad>(static_cast<size_t>(plan.schedule.microbatches), one));
-  return load;
 }
 
 TEST(ProgramTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
