@@ -104,7 +104,9 @@ TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
   folder_.write("there", "something");
   refused(convert(fixture(), run_folder("there")), "is there already, and not an empty folder");
   EXPECT_EQ(text_of(run_folder("there")), "something");
-  refused(convert(run_folder("nowhere"), run_folder("new")), "holds neither a run's checkpoints");
+  refused(convert(run_folder("nowhere"), run_folder("new")), "does not exist");
+  std::filesystem::create_directories(run_folder("empty"));
+  refused(convert(run_folder("empty"), run_folder("new")), "holds neither a run's checkpoints");
   refused(convert(fixture(), run_folder("new"), {"--plan", plan_file}), "is of another model than the plan's tiny-vl");
   refused(convert(fixture(), run_folder("new"), {"--dtype", "int8"}), "--dtype: is 'int8'");
   refused(convert(fixture(), run_folder("new"), {"--weights-only"}), "--weights-only: is about checkpoints");
