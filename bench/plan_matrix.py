@@ -38,18 +38,21 @@ def devices_per_node(cluster):
     return int(re.search(r"^devices_per_node:\s*(\d+)", text, re.MULTILINE).group(1))
 
 
-def problems(devices, only):
+def problems(devices, only, own_batch=False):
+    """Names and arguments of `weft plan`. With `own_batch` a step has the workload's samples on large clusters, too, which are
+    fewer than devices on some."""
     for model in names("models", ".json"):
         for cluster in names("clusters", ".yaml"):
             for workload in names("workloads", ".yaml"):
                 for count in devices:
                     nodes, rest = divmod(count, devices_per_node(cluster))
-                    name = f"{model} on {count} of {cluster}, {workload}"
+                    name = f"{model} on {count} of {cluster}, {workload}" + (" with its own samples" if own_batch else "")
                     if nodes == 0 or rest != 0 or not all(text in name for text in only):
                         continue
                     arguments = ["--model", model, "--cluster", cluster, "--workload", workload, "--nodes", str(nodes)]
                     # A step of a large cluster has samples for all of it.
-                    yield name, arguments + (["--global-batch", str(4 * count)] if count > 64 else [])
+                    is_larger = count > 64 and not own_batch
+                    yield name, arguments + (["--global-batch", str(4 * count)] if is_larger else [])
 
 
 def drawn_order(problem):

@@ -1,11 +1,11 @@
 """What strategies of layers' operators gain by prediction, and what looking for them costs.
 
-    strategy_gains.py [--only TEXT]... [--nodes N]... [--other PROGRAM] [--time-limit S] [--minutes M] [--out FILE]
+    strategy_gains.py [--only TEXT]... [--nodes N]... [--own-batch] [--other PROGRAM] [--time-limit S] [--minutes M] [--out FILE]
 
-Every shipped model, cluster and workload on few nodes is planned twice, in turn: with strategies, and with `strategies: false` in
-the space. With --other, another build of the program is run in turn, too, whose processor time is compared. Problems come in an
-order that is drawn once for all (plan_matrix.py); --out keeps a line of JSON for each, and a run with the same file goes on.
-Times of the processor are compared, because other work makes seconds longer.
+Every shipped model, cluster and workload on few nodes, or on as many as --nodes says, is planned twice, in turn: with strategies,
+and with `strategies: false` in the space. With --other, another build of the program is run in turn, too, whose processor time is
+compared. Problems come in an order that is drawn once for all (plan_matrix.py); --out keeps a line of JSON for each, and a run with
+the same file goes on. Times of the processor are compared, because other work makes seconds longer.
 """
 
 import argparse
@@ -111,6 +111,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with all of these in their names")
     parser.add_argument("--nodes", action="append", type=int, metavar="N", help="default: 1, 2 and 4")
+    parser.add_argument("--own-batch", action="store_true",
+                        help="above 64 devices, too, a step has the workload's samples, not four for each device")
     parser.add_argument("--other", type=pathlib.Path, metavar="PROGRAM", help="another build to compare with")
     parser.add_argument("--time-limit", type=float, default=10, metavar="S")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no problem after so long")
@@ -118,7 +120,7 @@ def main():
     parser.add_argument("--summary", action="store_true", help="run nothing")
     options = parser.parse_args()
     counts = sorted({nodes * per_node for nodes in options.nodes or [1, 2, 4] for per_node in (8, 16)})
-    chosen = [(name, arguments) for name, arguments in problems(counts, options.only)
+    chosen = [(name, arguments) for name, arguments in problems(counts, options.only, options.own_batch)
               if int(arguments[arguments.index("--nodes") + 1]) in (options.nodes or [1, 2, 4])]
     chosen.sort(key=drawn_order)
     known = {}
