@@ -78,7 +78,7 @@ CountedTensor mlp(const CountedTensor& x, const WalkedBlock& layer, const WalkCo
   const CountedTensor wide = column_cut_linear(x, layer, up, context);
   const WalkContext behind = context.going_back(layer.needs_of(up).of_output);
   const double dropout = layer.dropout_of("mlp.activation");
-  if (context.has_own_kernels() && dropout == 0 && !layer.adapter_of(op_named(block, "mlp.down"))) {
+  if (context.activates_again() && dropout == 0 && !layer.adapter_of(op_named(block, "mlp.down"))) {
     const auto product = [&](const LinearShape& shape, const WalkContext& inside) {
       return walk_activated_linear(wide, up_width, shape, behind, inside);
     };

@@ -51,7 +51,9 @@ BlockMemory program_memory(const Block& block, const BlockSetting& setting, cons
                       .share = setting.share(),
                       .divides_rows = setting.row_share() > 1,
                       .whole_rows = rows,
-                      .segments = std::make_shared<std::vector<int64_t>>(whole_segments(segments, rows))};
+                      .segments = std::make_shared<std::vector<int64_t>>(whole_segments(segments, rows)),
+                      // Formulas of layers count it on every device: a strategy is compared with them.
+                      .keeps_activated = program.is_layer()};
   const ProgramMeaning meaning(program, ranks_of(setting));
   const RunLengths lengths = meaning.lengths(samples_of(program, segments));
   const auto bytes_of = [&](std::optional<size_t> value) {

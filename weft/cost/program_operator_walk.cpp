@@ -198,7 +198,7 @@ CountedTensor SegmentWalk::walk_product(const MemberGroup& group) {
   const bool is_as_layers =
       !is_gated || (activation.calculation.function == Activation::kSilu && wide.width == 2 * inner.unit);
   WalkContext behind = own_context(group.first);
-  if (own.has_own_kernels() && is_as_layers)
+  if (own.activates_again() && is_as_layers)
     return walk_activated_linear(tensor(first), wide.width, shape, behind, own);
   const CountedTensor inside = walk_function(first, activation, behind);
   return walk_linear(inside, shape, own);

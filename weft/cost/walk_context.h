@@ -79,6 +79,7 @@ struct WalkContext {
   std::shared_ptr<const std::vector<int64_t>> segments;  ///< rows of those that attend to each other, all here
   std::shared_ptr<const RowsInRing> shared;              ///< where rows of a segment are on several ranks
   int64_t kernel_threads = 1;                            ///< each with its own workspace
+  bool keeps_activated = false;                          ///< what an activation gives, for the product behind it
 
   CountedTensor make(int64_t bytes) const { return {*count, bytes}; }
   /// Of activations.
@@ -93,6 +94,8 @@ struct WalkContext {
   bool is_half() const { return element_bytes < exact_bytes; }
   /// Rows of half precision on a GPU go through own kernels, which make nothing in passing.
   bool has_own_kernels() const { return is_half() && !count->is_of_processor(); }
+  /// These make what an activation gives a second time, with the gradient of the product behind it.
+  bool activates_again() const { return has_own_kernels() && !keeps_activated; }
   bool is_spread() const { return share.tp > 1; }
   void add_step(WayBack::Step step) const {
     if (way != nullptr) way->add(std::move(step));
