@@ -25,9 +25,11 @@ class LayerStrategyTraffic : public testing::TestWithParam<TinyModel> {};
 TEST_P(LayerStrategyTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
   TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .microbatches = 1, .steps = 1};
   const Model model = example_model(example);
+  int64_t num_shared = 0;
   uint64_t seed = first_seed(9000);
   for (uint64_t i = 0; i < draws(uint64_t{6}) && !HasFailure(); ++i, ++seed) {
     Plan plan = random_strategy_plan(model, seed);
+    num_shared += shares_rows_of_strategies(plan) ? 1 : 0;
     if (i % 3 == 0)
       plan.precision = {.compute = Precision::kBf16, .master = Precision::kFp32, .reduce = Precision::kFp32};
     example.mbs = plan.workload.global_batch_samples;
@@ -35,6 +37,7 @@ TEST_P(LayerStrategyTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan) + " " + strategies_text(plan));
     expect_planned_calls(example, plan);
   }
+  RecordProperty("plans_with_context_parallelism", std::to_string(num_shared));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LayerStrategyTraffic, layer_models(),

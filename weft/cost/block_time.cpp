@@ -6,6 +6,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
+#include "weft/cost/context_time.h"
 #include "weft/cost/local_shape.h"
 #include "weft/cost/program_memory.h"
 #include "weft/cost/program_time.h"
@@ -46,10 +47,10 @@ class Communication {
       : module_(module),
         block_(block),
         setting_(setting),
-        rates_(rates),
         overlap_(cluster.efficiency.overlap),
         tokens_(tokens / as_double(setting.cp)),
-        bytes_(num_bytes(setting.precision)) {}
+        bytes_(num_bytes(setting.precision)),
+        context_(context_sharing(setting), rates, overlap_, tokens_, bytes_) {}
 
   /// By operator of the block: what hides communication.
   void add(const std::vector<OpTime>& times, BlockTime& total) const {
@@ -75,7 +76,7 @@ class Communication {
       add(each, times[each.op], total);
     // What recomputing attention repeats, and the kept backward does not have.
     for (const BlockExchange& each : forward) {
-      if (each.kind == ExchangeKind::kKeys) total.attention.cp_ms += ring_ms(each, times[each.op]);
+      if (each.kind == ExchangeKind::kKeys) total.attention.cp_ms += context_ms(each, times[each.op]);
     }
   }
 
@@ -91,10 +92,8 @@ class Communication {
         pass.tp_ms += 3 * all_reduce_ms(setting_.tp_link, block_.ops[each.op].rows.value() * tokens_ * kFp32Bytes);
         return;
       case ExchangeKind::kHeads:
-        pass.cp_ms += heads_ms(each);
-        return;
       case ExchangeKind::kKeys:
-        pass.cp_ms += ring_ms(each, time);
+        pass.cp_ms += context_ms(each, time);
         return;
       case ExchangeKind::kBalance:
         pass.ep_ms += all_reduce_ms(setting_.balance_link, (num_experts(each) + 1) * kNumberBytes);
@@ -144,37 +143,8 @@ class Communication {
     pass.tp_ms += left_ms;
   }
 
-  double kv_width(const Attention& a) const {
-    return as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).keys * setting_.cp_ulysses *
-                     a.head_dim);
-  }
-
-  /// Rows are packed by receiver before they travel, and put in order after.
-  double heads_ms(const BlockExchange& each) const {
-    if (setting_.ulysses_link.num_ranks <= 1) return 0;  // a device by itself
-    const auto& a = std::get<Attention>(block_.ops[each.op].shape);
-    if (a.mask == Mask::kWindowed) return 0;  // windows are dealt out whole
-    const LocalHeads heads = heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses);
-    const double query = as_double(heads.queries * setting_.cp_ulysses * a.head_dim);
-    const double bytes = tokens_ * bytes_ * (query + (each.has_keys ? 2 * kv_width(a) : 0));
-    return all_to_all_ms(setting_.ulysses_link, bytes) + 4 * bytes / rates_.bytes_per_ms + 2 * rates_.kernel_ms;
-  }
-
-  /// Keys and values travel, and going back their gradients too, behind the attention of the block before. Of a causal
-  /// mask, a rank needs half of the keys of those before it and all of those behind it. In each step some rank gets
-  /// all; going back, one that also sends all there is only among the steps that are longer than half the ring.
-  double ring_ms(const BlockExchange& each, const OpTime& time) const {
-    const auto& a = std::get<Attention>(block_.ops[each.op].shape);
-    if (a.mask == Mask::kWindowed) return 0;
-    const double steps = as_double(setting_.ring_link.num_ranks);
-    const double step_ms = ring_step_ms(setting_.ring_link, tokens_ * bytes_ * 2 * kv_width(a));
-    if (each.goes_back) {
-      const double compute_ms = time.input_gradient_ms / steps;
-      const double with_half = a.mask == Mask::kFull ? 0 : std::floor(steps / 2);
-      return with_half * exposed(1.5 * step_ms, compute_ms) +
-             (steps - 1 - with_half) * exposed(2 * step_ms, compute_ms);
-    }
-    return (steps - 1) * exposed(step_ms, time.forward_ms / steps);
+  double context_ms(const BlockExchange& each, const OpTime& time) const {
+    return context_.exchange_ms(each, std::get<Attention>(block_.ops[each.op].shape), setting_.share(), time);
   }
 
   /// Tokens go to their experts' ranks before the first product and come back after the last. Tensor-parallel ranks
@@ -191,10 +161,10 @@ class Communication {
   const Module& module_;
   const Block& block_;
   const BlockSetting& setting_;
-  const DeviceRates& rates_;
   double overlap_;
   double tokens_;
   double bytes_;
+  ContextTime context_;
 };
 
 /// What formulas say of a block's compute.
@@ -263,12 +233,14 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   if (tokens <= 0) return total;
   OpTime sum;
   if (block.program) {
-    ProgramTime program =
-        program_time(*meanings_->of(block.program, ranks_of(setting)), setting, *cluster_, segments, measured_);
+    const auto meaning = meanings_->of(block.program, ranks_of(setting));
+    ProgramTime program = program_time(*meaning, setting, *cluster_, segments, measured_);
     total = program.time;
     sum = program.compute;
-    for (PassTime* pass : {&total.forward, &total.backward_input, &total.backward_weight})
-      pass->compute_ms *= slowdown_of(*cluster_);
+    const double slowdown = slowdown_of(*cluster_);
+    for (PassTime* pass : {&total.forward, &total.backward_input, &total.backward_weight}) pass->compute_ms *= slowdown;
+    program.scale_ops(slowdown, slowdown, slowdown);
+    add_communication(*meaning, setting, *cluster_, segments, program, total);
   }
   if (num_in_program(block) < block.ops.size()) {
     const DeviceRates rates = rates_of(*cluster_, setting.precision);
@@ -317,17 +289,21 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
 
 BlockTime AnalyticTimes::program_time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
                                          const ComputeRatios& ratios) const {
-  const ProgramTime program =
-      program_time(*meanings_->of(block.program, ranks_of(setting)), setting, *cluster_, segments);
+  const auto meaning = meanings_->of(block.program, ranks_of(setting));
+  ProgramTime program = program_time(*meaning, setting, *cluster_, segments);
   BlockTime total = program.time;
   const OpTime& sum = program.compute;
   const double slowdown = slowdown_of(*cluster_);
   const auto scale = [&](PassTime& pass, double kernels, double ratio) {
-    pass.compute_ms = ratio * with_host_floor(slowdown * pass.compute_ms, kernels, cluster_->efficiency);
+    const double formula_ms = pass.compute_ms;
+    pass.compute_ms = ratio * with_host_floor(slowdown * formula_ms, kernels, cluster_->efficiency);
+    return formula_ms > 0 ? pass.compute_ms / formula_ms : 0;
   };
-  scale(total.forward, sum.forward_kernels, ratios.forward);
-  scale(total.backward_input, sum.input_gradient_kernels, ratios.backward_input);
-  scale(total.backward_weight, sum.weight_gradient_kernels, ratios.backward_weight);
+  const double forward = scale(total.forward, sum.forward_kernels, ratios.forward);
+  const double input = scale(total.backward_input, sum.input_gradient_kernels, ratios.backward_input);
+  const double weight = scale(total.backward_weight, sum.weight_gradient_kernels, ratios.backward_weight);
+  program.scale_ops(forward, input, weight);
+  add_communication(*meaning, setting, *cluster_, segments, program, total);
   return total;
 }
 

@@ -67,6 +67,40 @@ TEST(BlockTime, ALayerWithExpertsAndTheUsualStrategyTakesWhatItTakesWithoutOne) 
   }
 }
 
+TEST(BlockTime, WithContextParallelismTheUsualStrategyTakesWhatALayerTakesWithoutOne) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = scenario_model("qwen3-8b");
+  const Module& llm = model.modules.back();
+  for (const int64_t ulysses : {1, 2, 4}) {
+    for (const bool divides_rows : {false, true}) {
+      BlockSetting setting = tensor_parallel(2, divides_rows);
+      setting.cp = 4;
+      setting.cp_ulysses = ulysses;
+      setting.cp_link = setting.ulysses_link = setting.ring_link = setting.tp_link;
+      setting.ulysses_link.num_ranks = ulysses;
+      setting.ring_link.num_ranks = 4 / ulysses;
+      const Result<Module> made = with_strategy(llm, {{llm.distinct_layers.front().name, {}}}, setting.tp);
+      ASSERT_TRUE(made.ok()) << made.error().message();
+      const BlockTime usual = times.time_of(llm, llm.distinct_layers.front(), setting, {{4096, 2}});
+      const BlockTime own = times.time_of(*made, made->distinct_layers.front(), setting, {{4096, 2}});
+      for (const auto& [a, b] : {std::pair{own.forward, usual.forward}, {own.backward_input, usual.backward_input}}) {
+        EXPECT_NEAR(a.compute_ms, b.compute_ms, 1e-9 * b.compute_ms);
+        EXPECT_NEAR(a.tp_ms, b.tp_ms, 1e-9 * b.tp_ms);
+        EXPECT_NEAR(a.cp_ms, b.cp_ms, 1e-9 * b.cp_ms);
+        EXPECT_GT(a.cp_ms, 0);
+      }
+      // The same compute as measurements have it, at which more of a ring is hidden.
+      const ComputeRatios slow{.forward = 2, .backward_input = 2, .backward_weight = 2};
+      const BlockTime usual_slow = times.time_of(llm, llm.distinct_layers.front(), setting, {{4096, 2}}, slow);
+      const BlockTime slow_own = times.time_of(*made, made->distinct_layers.front(), setting, {{4096, 2}}, slow);
+      EXPECT_NEAR(slow_own.forward.compute_ms, 2 * own.forward.compute_ms, 1e-9 * own.forward.compute_ms);
+      EXPECT_NEAR(slow_own.forward.cp_ms, usual_slow.forward.cp_ms, 1e-9 * own.forward.cp_ms);
+      EXPECT_NEAR(slow_own.backward_input.cp_ms, usual_slow.backward_input.cp_ms, 1e-9 * own.backward_input.cp_ms);
+    }
+  }
+}
+
 TEST(BlockTime, AMachineThatLosesNothingTakesFlopsOverRate) {
   const Cluster cluster = ideal_cluster();
   const AnalyticTimes times(cluster);

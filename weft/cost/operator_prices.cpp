@@ -62,7 +62,9 @@ class OperatorPricer {
 
   OperatorPrice run() const {
     OperatorPrice price;
-    if (setting_.measured != nullptr && setting_.measured->precision() == setting_.precision) {
+    // What was measured of attention had all rows.
+    const bool is_shared_out = op_.kind == OperatorKind::kAttention && setting_.context.cp > 1;
+    if (setting_.measured != nullptr && setting_.measured->precision() == setting_.precision && !is_shared_out) {
       if (const auto found = setting_.measured->find(part_of(program_, op_, choices_, setting_.links.grid()))) {
         price.time = found->time;
         price.is_measured = true;
@@ -99,14 +101,9 @@ class OperatorPricer {
         const RuleTerm& term = op_.rule.operands[0];
         const size_t rows_place = term.size() - 2;
         const size_t rows_dim = term[rows_place][0];
-        Attention attention = op_.attention;
-        const int64_t groups = program_.dims[program_.values[op_.operands[0]].dims.back()].num_units();
-        const int64_t parts = sizes_.parts(term.back()[0]);
-        const int64_t local_groups = (groups + parts - 1) / parts;
-        attention.heads = std::max<int64_t>(1, attention.heads * local_groups / std::max<int64_t>(1, groups));
-        attention.kv_heads = std::max<int64_t>(1, attention.kv_heads * local_groups / std::max<int64_t>(1, groups));
-        local.shape = attention;
-        block.cp = sizes_.parts(rows_dim);
+        local.shape = local_attention();
+        block.cp = sizes_.parts(rows_dim) * setting_.context.cp;
+        block.cp_ulysses = setting_.context.ulysses;
         const double length = as_double(program_.dims[program_.values[op_.operands[0]].dims[rows_place]].length);
         const double count = sizes_.rows() / std::max(1.0, sizes_.length(term, op_.operands[0], rows_place));
         segments = segments_ != nullptr ? *segments_ : Segments{{length, count}};
@@ -132,6 +129,17 @@ class OperatorPricer {
         local.shape = streamed(false);
     }
     price.time = analytic_time(local, block, setting_.rates(), segments, tokens);
+  }
+
+  /// With the heads of the busiest rank.
+  Attention local_attention() const {
+    Attention attention = op_.attention;
+    const int64_t groups = program_.dims[program_.values[op_.operands[0]].dims.back()].num_units();
+    const int64_t parts = sizes_.parts(op_.rule.operands[0].back()[0]);
+    const int64_t local_groups = (groups + parts - 1) / parts;
+    attention.heads = std::max<int64_t>(1, attention.heads * local_groups / std::max<int64_t>(1, groups));
+    attention.kv_heads = std::max<int64_t>(1, attention.kv_heads * local_groups / std::max<int64_t>(1, groups));
+    return attention;
   }
 
   Pointwise streamed(bool is_sum) const {
@@ -172,12 +180,24 @@ class OperatorPricer {
     return 1;
   }
 
+  /// With ranks that have other rows of the same sequences.
+  void add_context(OperatorPrice& price) const {
+    const ContextSharing& context = setting_.context;
+    if (op_.kind != OperatorKind::kAttention || context.cp == 1) return;
+    const ContextTime time(context, setting_.rates(), setting_.cluster.efficiency.overlap, sizes_.rows(),
+                           num_bytes(setting_.precision));
+    const std::vector<BlockExchange> there = attention_exchanges(0, context.ulysses, context.ring());
+    for (const auto& list : {there, backward_exchanges(there, {{true, true, true, true}}, BlockRecompute::kKeep)}) {
+      for (const BlockExchange& each : list)
+        price.inside_ms += time.exchange_ms(each, local_attention(), {}, price.time);
+    }
+  }
+
   void add_inside(OperatorPrice& price) const {
+    add_context(price);
     unsigned axes = 0;
     for (size_t axis = 0; axis < choices_.size(); ++axis) {
-      const bool is_inside =
-          choices_[axis].kind == Choice::Kind::kCut && op_.rule.dims[choices_[axis].index].kind == DimKind::kInside;
-      if (is_inside) axes |= 1u << axis;
+      if (is_cut_inside(op_.rule, choices_[axis])) axes |= 1u << axis;
     }
     if (axes == 0) return;
     const InsideTraffic traffic = inside_traffic(op_.kind);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "weft/cost/axis_links.h"
+#include "weft/cost/context_time.h"
 #include "weft/cost/op_time.h"
 #include "weft/cost/operator_times.h"
 #include "weft/cost/transition_prices.h"
@@ -20,6 +21,7 @@ struct ShardSetting {
   int64_t microbatches = 1;                 ///< that the program runs through between two updates
   const OperatorTimes* measured = nullptr;  ///< in place of formulas, where it has an operator
   const Segments* segments = nullptr;       ///< of a layer: the sequences that its rows are, for attention
+  ContextSharing context = {};              ///< of a layer: who shares the rows of these sequences out
 
   DeviceRates rates() const { return rates_of(cluster, precision); }
 };

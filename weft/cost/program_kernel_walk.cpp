@@ -37,10 +37,14 @@ void SegmentWalk::walk_attention_of(size_t member) {
   const Attention& a = op.attention;
   const Read& first = reads_of(member)[0];
   const PartRows packed = part(first);
-  const int64_t queries = a.heads / a.kv_heads, groups = packed.width / ((queries + 2) * a.head_dim);
+  const size_t index = segment_.members[member].op;
+  const HeadCounts heads = operators_.heads(index);
+  const int64_t groups = heads.kv_heads;
   const WalkContext own = own_context(member);
-  const bool is_cut = !operators_.flow().inside_axes(segment_.members[member].op).empty();
-  if (packed.elements() == 0) {
+  // Ranks that share rows out attend together, also those without any.
+  const bool attends = own.shared ? groups > 0 : packed.elements() > 0;
+  const bool is_cut = !operators_.flow().inside_axes(index).empty();
+  if (!attends) {
     own.add_step([](const CountedTensor& dy) { return dy; });
     set_made(member, make_result(member));
   } else if (is_cut) {
@@ -51,8 +55,7 @@ void SegmentWalk::walk_attention_of(size_t member) {
     const CountedTensor apart = groups > 1 ? own.make(tensor(first).bytes()) : tensor(first);
     WalkContext rows = own;
     rows.whole_rows = packed.rows;
-    set_made(member,
-             walk_attention(apart, {.queries = groups * queries, .keys = groups}, a, /*has_rotary=*/false, rows));
+    set_made(member, walk_attention(apart, {.queries = heads.heads, .keys = groups}, a, /*has_rotary=*/false, rows));
   } else {
     set_made(member, walk_whole_attention(member, groups));
   }

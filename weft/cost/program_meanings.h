@@ -17,7 +17,7 @@ class ProgramMeanings {
                                            const ProgramMeaning::Ranks& ranks);
 
  private:
-  using Key = std::tuple<const BlockProgram*, int64_t, bool, bool>;
+  using Key = std::tuple<const BlockProgram*, int64_t, bool, bool, int64_t, int64_t>;
   struct Entry {
     std::shared_ptr<const BlockProgram> block;  ///< kept, so that its address is no other's
     std::shared_ptr<const ProgramMeaning> meaning;

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "weft/base/as_double.h"
+#include "weft/cost/attended_rows.h"
 #include "weft/cost/program_walk.h"
+#include "weft/mesh/split.h"
 
 namespace weft {
 namespace {
@@ -24,21 +26,52 @@ std::vector<int64_t> whole_segments(const Segments& segments, int64_t rows) {
   return lengths;
 }
 
+/// Rows of one rank, and with whom they attend.
+struct RankRows {
+  int64_t rows = 0;
+  AttendedRows attended;
+};
+
+/// Rows that context parallelism shares out are those of the last rank, to which a causal ring brings most keys.
+RankRows rows_of_rank(const Block& block, const BlockSetting& setting, const Segments& segments) {
+  const BlockProgram& program = *block.program;
+  const auto attention = std::find_if(block.ops.begin(), block.ops.end(),
+                                      [](const Op& op) { return std::holds_alternative<Attention>(op.shape); });
+  const Mask mask = attention == block.ops.end() ? Mask::kWindowed : std::get<Attention>(attention->shape).mask;
+  const int64_t all = samples_of(program, segments) * program.rows.rows_per_sample;
+  if (setting.cp == 1 || mask == Mask::kWindowed || all < setting.cp) {
+    const int64_t rows = samples_of(program, segments, setting.cp) * program.rows.rows_per_sample;
+    return {.rows = rows,
+            .attended = {.lengths = std::make_shared<std::vector<int64_t>>(whole_segments(segments, rows)),
+                         .shared = nullptr}};
+  }
+  const std::vector<int64_t> lengths = whole_segments(segments, all);
+  std::vector<std::vector<Range>> even;
+  for (int64_t rank = 0; rank < setting.cp; ++rank) even.push_back({Split(all, {setting.cp}).part(rank)});
+  const RowDeal deal = mask == Mask::kFull ? RowDeal(std::move(even)) : RowDeal::zigzag(lengths, setting.cp);
+  const int64_t last = setting.cp - 1;
+  return {.rows = deal.num_rows(last), .attended = attended_rows(lengths, deal, setting.cp_ulysses, last)};
+}
+
 }  // namespace
 
 ProgramMeaning::Ranks ranks_of(const BlockSetting& setting) {
-  return {.tp = setting.tp, .divides_rows = setting.row_share() > 1, .reduces_first = reduces_first(setting.precision)};
+  return {.tp = setting.tp,
+          .divides_rows = setting.row_share() > 1,
+          .reduces_first = reduces_first(setting.precision),
+          .ulysses = setting.cp_ulysses,
+          .ring = setting.cp / setting.cp_ulysses};
 }
 
-int64_t samples_of(const BlockProgram& block, const Segments& segments) {
-  return std::max<int64_t>(1, std::llround(num_tokens(segments) / as_double(block.rows.rows_per_sample)));
+int64_t samples_of(const BlockProgram& block, const Segments& segments, int64_t cp) {
+  return std::max<int64_t>(1, std::llround(num_tokens(segments) / as_double(block.rows.rows_per_sample * cp)));
 }
 
 BlockMemory program_memory(const Block& block, const BlockSetting& setting, const Segments& segments) {
   BlockMemory total;
   if (num_tokens(segments) <= 0) return total;
   const BlockProgram& program = *block.program;
-  const int64_t rows = samples_of(program, segments) * program.rows.rows_per_sample;
+  const RankRows own = rows_of_rank(block, setting, segments);
   ByteCount count(WalkedDevice::kGpu);
   WayBack way;
   WeightQueue queue;
@@ -50,12 +83,13 @@ BlockMemory program_memory(const Block& block, const BlockSetting& setting, cons
                       .adds_in_place = false,
                       .share = setting.share(),
                       .divides_rows = setting.row_share() > 1,
-                      .whole_rows = rows,
-                      .segments = std::make_shared<std::vector<int64_t>>(whole_segments(segments, rows)),
+                      .whole_rows = own.rows,
+                      .segments = own.attended.lengths,
+                      .shared = own.attended.shared,
                       // Formulas of layers count it on every device: a strategy is compared with them.
                       .keeps_activated = program.is_layer()};
   const ProgramMeaning meaning(program, ranks_of(setting));
-  const RunLengths lengths = meaning.lengths(samples_of(program, segments));
+  const RunLengths lengths = meaning.lengths(meaning.samples_of(own.rows));
   const auto bytes_of = [&](std::optional<size_t> value) {
     return value ? meaning.elements(*value, lengths, std::nullopt) * element : int64_t{0};
   };

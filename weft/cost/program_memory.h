@@ -11,7 +11,7 @@ BlockMemory program_memory(const Block& block, const BlockSetting& setting, cons
 /// As a plan's setting has them.
 ProgramMeaning::Ranks ranks_of(const BlockSetting& setting);
 
-/// Samples of a microbatch, of which segments say the rows.
-int64_t samples_of(const BlockProgram& block, const Segments& segments);
+/// Samples of a microbatch, of which segments say the rows, or the part of one of so many context-parallel ranks.
+int64_t samples_of(const BlockProgram& block, const Segments& segments, int64_t cp = 1);
 
 }  // namespace weft

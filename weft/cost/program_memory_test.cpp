@@ -47,6 +47,26 @@ TEST(ProgramMemory, OfALayersUsualChoicesIsAboutTheLayers) {
   }
 }
 
+TEST(ProgramMemory, WithContextParallelismIsAboutTheLayers) {
+  const Segments segments = {{1024, 4}};
+  for (const Mask mask : {Mask::kCausal, Mask::kFull, Mask::kWindowed}) {
+    Block own = layer(true);
+    for (Op& op : own.ops) {
+      if (auto* attention = std::get_if<Attention>(&op.shape)) attention->mask = mask, attention->window = 64;
+    }
+    const Module module{.width = 512, .distinct_layers = {own}, .layers = {0}};
+    for (const auto& [cp, ulysses] : {std::pair{2, 1}, {2, 2}, {4, 2}}) {
+      const BlockSetting setting{.tp = 2, .cp = cp, .cp_ulysses = ulysses, .precision = Precision::kBf16};
+      const BlockMemory program = program_memory(with_program(own, 2), setting, segments);
+      const BlockMemory usual = memory_of(module, own, setting, segments);
+      EXPECT_LE(program.saved, 1.01 * usual.saved) << "cp " << cp;
+      EXPECT_GE(program.saved, 0.7 * usual.saved) << "cp " << cp;
+      EXPECT_NEAR(program.saved_full, usual.saved_full, 0.01 * usual.saved_full);
+      EXPECT_GT(program.workspace, 0);
+    }
+  }
+}
+
 TEST(ProgramMemory, GrowsWithRowsAndShrinksWithRanks) {
   const Block two = with_program(layer(true), 2), four = with_program(layer(true), 4);
   const BlockSetting of_two{.tp = 2, .precision = Precision::kBf16}, of_four{.tp = 4, .precision = Precision::kBf16};

@@ -34,6 +34,8 @@ class OperatorWalk {
   /// Of a number of a value: a class, what is summed up, or an activation.
   int64_t bytes_of(size_t value) const { return bytes_[value]; }
   PartRows part(size_t value, const std::vector<AxisState>& states) const;
+  /// Of this rank in attention.
+  HeadCounts heads(size_t op) const { return meaning_.heads(op, lengths_, rank()); }
 
  private:
   const ProgramMeaning& meaning_;

@@ -62,9 +62,7 @@ class ForwardList {
   }
 
   void add_attention(size_t i) {
-    if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .op = i, .has_keys = true});
-    if (sharing_.ring > 1) list_.push_back({.kind = ExchangeKind::kKeys, .op = i});
-    if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .goes_back = true, .op = i});
+    for (const BlockExchange& each : attention_exchanges(i, sharing_.ulysses, sharing_.ring)) list_.push_back(each);
   }
 
   /// Rows become whole and are merged before it, and stay so for the product behind it.
@@ -153,6 +151,14 @@ BlockSharing sharing_of(const ModulePlan& module, bool balances_experts) {
 
 std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& block, const BlockSharing& sharing) {
   return ForwardList(module, block, sharing).list();
+}
+
+std::vector<BlockExchange> attention_exchanges(size_t op, int64_t ulysses, int64_t ring) {
+  std::vector<BlockExchange> list;
+  if (ulysses > 1) list.push_back({.kind = ExchangeKind::kHeads, .op = op, .has_keys = true});
+  if (ring > 1) list.push_back({.kind = ExchangeKind::kKeys, .op = op});
+  if (ulysses > 1) list.push_back({.kind = ExchangeKind::kHeads, .goes_back = true, .op = op});
+  return list;
 }
 
 bool come_whole(const ModulePlan& llm, const ModulePlan& encoder) {

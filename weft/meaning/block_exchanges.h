@@ -55,6 +55,9 @@ struct BlockExchange {
 /// depends on what is placed among its rows (entry_exchanges).
 std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& block, const BlockSharing& sharing);
 
+/// Of them, those of one attention: it has its op's number.
+std::vector<BlockExchange> attention_exchanges(size_t op, int64_t ulysses, int64_t ring);
+
 /// Whether the llm gets an encoder's rows whole, on every tensor-parallel rank. Bridges bring them divided where the
 /// llm has them divided between its blocks.
 bool come_whole(const ModulePlan& llm, const ModulePlan& encoder);

@@ -89,8 +89,11 @@ void ExchangeCalls::add(const BlockExchange& exchange, const Block& block, const
       return;
     }
     case ExchangeKind::kHeads:
-    case ExchangeKind::kKeys:
-      return add_attention(exchange, std::get<Attention>(block.ops[exchange.op].shape), rows, calls);
+    case ExchangeKind::kKeys: {
+      const auto& a = std::get<Attention>(block.ops[exchange.op].shape);
+      const HeadShare own = share_of_heads({a.heads, a.kv_heads, a.head_dim}, place_.tensor.size(), place_.tensor.rank);
+      return add_attention(exchange, a, {own.num_heads, own.num_kv_heads, a.head_dim}, rows, calls);
+    }
     case ExchangeKind::kBalance:
       return calls.all_reduce(place_.balance, experts() + 1, kNumberBytes);
     case ExchangeKind::kExpertCounts: {
@@ -107,16 +110,14 @@ void ExchangeCalls::add(const BlockExchange& exchange, const Block& block, const
   }
 }
 
-void ExchangeCalls::add_attention(const BlockExchange& exchange, const Attention& a, const SharedRows& rows,
-                                  CallList& calls) const {
+void ExchangeCalls::add_attention(const BlockExchange& exchange, const Attention& a, const HeadCounts& heads,
+                                  const SharedRows& rows, CallList& calls) const {
   const RankGroup &context = place_.context, &group = place_.ulysses;
   const bool has_windows = a.mask == Mask::kWindowed && rows.windows.num_rows() > 0;
   const PackedSegments& segments = has_windows ? rows.windows : rows.segments;
   const int64_t ulysses = group.size();
   const UlyssesRows held = ulysses_rows(rows.deal, segments, ulysses, context.rank);
-  if (held.is_local) return;
-  const HeadShare dealt = share_of_heads({a.heads, a.kv_heads, a.head_dim}, place_.tensor.size(), place_.tensor.rank);
-  const HeadCounts heads{.heads = dealt.num_heads, .kv_heads = dealt.num_kv_heads, .head_dim = a.head_dim};
+  if (held.is_local || heads.heads == 0) return;
   const HeadShare own = share_of_heads(heads, ulysses, group.rank);
   if (exchange.kind == ExchangeKind::kKeys)
     return add_ring(a, segments, held.in_ring, own.num_kv_heads, exchange.goes_back, calls);

@@ -7,6 +7,7 @@
 #include "weft/meaning/divided_rows.h"
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/row_shares.h"
+#include "weft/mesh/head_counts.h"
 
 namespace weft {
 
@@ -58,13 +59,14 @@ class ExchangeCalls {
   /// `expert_rows`: rows that go from this rank to others' experts and come to its own, of the block's router.
   void add(const BlockExchange& exchange, const Block& block, const SharedRows& rows, const Traffic& expert_rows,
            CallList& calls) const;
+  /// The same of attention with these heads on this tensor-parallel rank.
+  void add_attention(const BlockExchange& exchange, const Attention& attention, const HeadCounts& heads,
+                     const SharedRows& rows, CallList& calls) const;
   /// So many rows on all tensor-parallel ranks, or their gradients.
   void add_change(RowChange change, int64_t rows, int64_t columns, bool goes_back, CallList& calls) const;
 
  private:
   void add_media(const RowLists& from, const RowLists& to, int64_t width, CallList& calls) const;
-  void add_attention(const BlockExchange& exchange, const Attention& attention, const SharedRows& rows,
-                     CallList& calls) const;
   void add_ring(const Attention& attention, const PackedSegments& segments, const std::vector<std::vector<Range>>& held,
                 int64_t kv_heads, bool goes_back, CallList& calls) const;
 

@@ -30,15 +30,22 @@ std::vector<int64_t> value_bytes(const Program& program, int64_t compute_bytes) 
 /// Lists what happens in one block.
 class ExchangeList {
  public:
-  ExchangeList(const ProgramFlow& flow, const RunLengths& lengths, int64_t compute_bytes)
-      : flow_(flow), lengths_(lengths), bytes_(value_bytes(*flow.program, compute_bytes)) {}
+  ExchangeList(const ProgramMeaning& meaning, const ProgramMeaning::Ranks& ranks, const RunLengths& lengths,
+               int64_t compute_bytes)
+      : meaning_(meaning),
+        ranks_(ranks),
+        flow_(meaning.flow()),
+        lengths_(lengths),
+        bytes_(value_bytes(*flow_.program, compute_bytes)) {}
 
   std::vector<ProgramExchange> list() {
     for (const FlowSegment& segment : flow_.segments) {
       for (const size_t i : segment.begins) add_arrival(flow_.arrivals[i], /*goes_back=*/false);
       add_inside(segment, /*goes_back=*/false);
+      add_attentions(segment, /*goes_back=*/false);
     }
     for (size_t i = flow_.segments.size(); i-- > 0;) {
+      add_attentions(flow_.segments[i], /*goes_back=*/true);
       add_inside(flow_.segments[i], /*goes_back=*/true);
       for (const bool are_weights : {false, true}) {
         const std::vector<size_t>& begins = flow_.segments[i].begins;
@@ -75,10 +82,8 @@ class ExchangeList {
   void add_inside(const FlowSegment& segment, bool goes_back) {
     const FlowSegment::Member& member = segment.members.front();
     if (flow_.inside_axes(member.op).empty()) return;
-    const bool has_gradient =
-        member.reads[0].is_leaf && flow_.arrivals[segment.leaves[member.reads[0].index]].needs_gradient;
-    if (goes_back && !has_gradient) return;
     const Operator& op = flow_.program->operators[member.op];
+    if (goes_back && !flow_.needs_gradient[op.operands[0]]) return;
     const BlockPass pass = goes_back ? BlockPass::kBackwardInput : BlockPass::kForward;
     const int64_t bytes = bytes_[op.operands[0]];
     if (op.kind == OperatorKind::kAttention) {
@@ -102,6 +107,37 @@ class ExchangeList {
                        .inside_of = member.op});
   }
 
+  /// Attention of rows that other ranks have, too, among the operators of a segment.
+  void add_attentions(const FlowSegment& segment, bool goes_back) {
+    if (ranks_.ulysses * ranks_.ring == 1) return;
+    std::vector<size_t> ops;
+    for (const FlowSegment::Member& member : segment.members) {
+      if (flow_.program->operators[member.op].kind == OperatorKind::kAttention) ops.push_back(member.op);
+    }
+    if (goes_back) std::reverse(ops.begin(), ops.end());
+    for (const size_t op : ops) add_attention(op, goes_back);
+  }
+
+  void add_attention(size_t index, bool goes_back) {
+    const Operator& op = flow_.program->operators[index];
+    if (goes_back && !flow_.needs_gradient[op.operands[0]]) return;
+    std::vector<HeadCounts> heads;
+    for (int64_t rank = 0; rank < ranks_.tp; ++rank) heads.push_back(meaning_.heads(index, lengths_, rank));
+    std::vector<BlockExchange> exchanges = attention_exchanges(index, ranks_.ulysses, ranks_.ring);
+    if (goes_back)
+      exchanges = backward_exchanges(exchanges, std::vector<OpGradients>(index + 1, {true, true, true, true}),
+                                     BlockRecompute::kKeep);
+    for (const BlockExchange& each : exchanges) {
+      list_.push_back({.pass = each.pass,
+                       .step = {},
+                       .element_bytes = bytes_[op.operands[0]],
+                       .inside_of = index,
+                       .of_rows = ContextExchange{.exchange = each, .attention = op.attention, .heads = heads}});
+    }
+  }
+
+  const ProgramMeaning& meaning_;
+  const ProgramMeaning::Ranks& ranks_;
   const ProgramFlow& flow_;
   const RunLengths& lengths_;
   std::vector<int64_t> bytes_;
@@ -146,7 +182,7 @@ Program sized_program(const BlockProgram& block, const RunLengths& lengths) {
 }
 
 ProgramMeaning::ProgramMeaning(const BlockProgram& block, const Ranks& ranks, const std::vector<bool>& wants_gradient)
-    : block_(&block), flow_(make_flow(block, ranks, wants_gradient)) {}
+    : block_(&block), ranks_(ranks), flow_(make_flow(block, ranks, wants_gradient)) {}
 
 int64_t ProgramMeaning::elements(size_t value, const std::vector<AxisState>& states, const RunLengths& lengths,
                                  std::optional<int64_t> tp_rank) const {
@@ -164,9 +200,23 @@ int64_t ProgramMeaning::elements(const Arrival& arrival, const RunLengths& lengt
   return elements(arrival.value, arrival.states, lengths, tp_rank);
 }
 
+HeadCounts ProgramMeaning::heads(size_t attention, const RunLengths& lengths, int64_t tp_rank) const {
+  const Operator& op = flow_.program->operators[attention];
+  const Attention& a = op.attention;
+  const std::vector<AxisState> states = operand_states(*flow_.program, op, flow_.choices[attention], 0);
+  const std::vector<int64_t> shape =
+      value_layout(*flow_.program, lengths, flow_.grid, op.operands[0], states)->local_shape(tp_rank);
+  HeadCounts heads{.heads = 0, .kv_heads = 0, .head_dim = a.head_dim};
+  if (std::find(shape.begin(), shape.end() - 2, 0) != shape.end() - 2) return heads;  // no sample
+  const int64_t queries = a.heads / a.kv_heads;
+  heads.kv_heads = shape.back() / ((queries + 2) * a.head_dim);
+  heads.heads = heads.kv_heads * queries;
+  return heads;
+}
+
 std::vector<ProgramExchange> ProgramMeaning::exchanges(const RunLengths& lengths, int64_t compute_bytes) const {
-  if (flow_.grid.size(0) == 1) return {};
-  return ExchangeList(flow_, lengths, compute_bytes).list();
+  if (ranks_.tp * ranks_.ulysses * ranks_.ring == 1) return {};
+  return ExchangeList(*this, ranks_, lengths, compute_bytes).list();
 }
 
 std::vector<bool> trained_values(const Block& block, const std::vector<OpGradients>& gradients) {
@@ -176,7 +226,13 @@ std::vector<bool> trained_values(const Block& block, const std::vector<OpGradien
   return trained;
 }
 
-void add_calls(const ProgramExchange& exchange, const RankGroup& tensor, CallList& calls) {
+void add_calls(const ProgramExchange& exchange, const ModulePlace& place, const SharedRows& rows, CallList& calls) {
+  const RankGroup& tensor = place.tensor;
+  if (const auto& shared = exchange.of_rows) {
+    return ExchangeCalls(place, exchange.element_bytes)
+        .add_attention(shared->exchange, shared->attention, shared->heads[static_cast<size_t>(tensor.rank)], rows,
+                       calls);
+  }
   if (!exchange.step) return calls.all_reduce(tensor, exchange.summed, exchange.element_bytes);
   calls.add(tensor, operation_of(exchange.step->kind), traffic_of(*exchange.step, tensor.rank), exchange.element_bytes);
 }

@@ -6,18 +6,29 @@
 
 #include "weft/meaning/block_exchanges.h"
 #include "weft/meaning/call_list.h"
+#include "weft/meaning/exchange_calls.h"
+#include "weft/mesh/head_counts.h"
 #include "weft/program/program_blocks.h"
 #include "weft/program/program_flow.h"
 
 namespace weft {
 
-/// What tensor-parallel ranks do with each other at one point of a block that a program computes.
+/// What attention does with the ranks that share its rows out, which have as many heads.
+struct ContextExchange {
+  BlockExchange exchange;  ///< of kHeads or kKeys; its operator is the program's
+  Attention attention;
+  std::vector<HeadCounts> heads;  ///< by tensor-parallel rank; none where it has no part of the operator
+};
+
+/// What ranks that share a block out do with each other at one point of what a program computes of it: those of tensor
+/// parallelism or, in attention, those of context parallelism.
 struct ProgramExchange {
   BlockPass pass = BlockPass::kForward;
   std::optional<Step> step;  ///< a value changes its layout, or its gradient does
   int64_t summed = 0;        ///< elsewhere: elements that are summed inside of an operator
   int64_t element_bytes = 0;
-  std::optional<size_t> inside_of = std::nullopt;  ///< the operator that does it by itself
+  std::optional<size_t> inside_of = std::nullopt;         ///< the operator that does it by itself
+  std::optional<ContextExchange> of_rows = std::nullopt;  ///< with context-parallel ranks; none of the others then
 };
 
 /// The lengths of a block's dims in a run of so many samples.
@@ -32,6 +43,7 @@ class ProgramMeaning {
     int64_t tp = 1;
     bool divides_rows = false;  ///< between blocks
     bool reduces_first = false;
+    int64_t ulysses = 1, ring = 1;  ///< of context parallelism, which has shared out the rows of a run
   };
 
   /// The block must outlive it. `wants_gradient`: by value, whether a weight is trained; empty: all are.
@@ -48,6 +60,9 @@ class ProgramMeaning {
   /// The same of a value as it arrived.
   int64_t elements(const Arrival& arrival, const RunLengths& lengths, std::optional<int64_t> tp_rank) const;
 
+  /// Of packed heads that attention reads.
+  HeadCounts heads(size_t attention, const RunLengths& lengths, int64_t tp_rank) const;
+
   /// In order: forward, then back. Those of weights' gradients (BlockPass) run in their turn, or later where a schedule
   /// splits backwards.
   std::vector<ProgramExchange> exchanges(const RunLengths& lengths, int64_t compute_bytes) const;
@@ -57,6 +72,7 @@ class ProgramMeaning {
                    std::optional<int64_t> tp_rank) const;
 
   const BlockProgram* block_;
+  Ranks ranks_;
   ProgramFlow flow_;
 };
 
@@ -73,6 +89,6 @@ inline bool reduces_first(Precision compute) {
 std::vector<bool> trained_values(const Block& block, const std::vector<OpGradients>& gradients);
 
 /// What one rank calls for it.
-void add_calls(const ProgramExchange& exchange, const RankGroup& tensor, CallList& calls);
+void add_calls(const ProgramExchange& exchange, const ModulePlace& place, const SharedRows& rows, CallList& calls);
 
 }  // namespace weft

@@ -117,7 +117,9 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
     const ProgramMeaning meaning(*item.block->program,
                                  {.tp = place.plan->tp,
                                   .divides_rows = place.divides_rows(),
-                                  .reduces_first = reduces_first(plan_.precision.compute)},
+                                  .reduces_first = reduces_first(plan_.precision.compute),
+                                  .ulysses = place.plan->cp_ulysses,
+                                  .ring = place.plan->cp / place.plan->cp_ulysses},
                                  trained_values(*item.block, item.gradients));
     item.of_program = meaning.exchanges(meaning.lengths(meaning.samples_of(item.rows->inside)), bytes_);
   }
@@ -195,7 +197,8 @@ void StageCalls::add(const Item& item, const BlockExchange& exchange) {
 
 void StageCalls::add_program(const Item& item, std::initializer_list<BlockPass> passes) {
   for (const ProgramExchange& each : item.of_program) {
-    if (std::find(passes.begin(), passes.end(), each.pass) != passes.end()) add_calls(each, item.place->tensor, calls_);
+    if (std::find(passes.begin(), passes.end(), each.pass) != passes.end())
+      add_calls(each, *item.place, *item.rows, calls_);
   }
 }
 

@@ -74,11 +74,15 @@ std::vector<DropoutSite> dropout_sites(const Program& program) {
 
 at::Tensor run_program(const ProgramBlock& program, int64_t number, const at::Tensor& x, const LayerPass& pass,
                        const PackedSegments& segments, const RunContext& context) {
-  WEFT_CHECK(pass.cache == nullptr && pass.shared == nullptr, "layer {} has a strategy, and rows elsewhere", number);
-  BlockData data{.tensors = pass.tables, .length = segments.num_rows(), .segments = segments};
+  WEFT_CHECK(pass.cache == nullptr, "layer {} has a strategy, and rows of a text that grows", number);
+  BlockData data{
+      .tensors = pass.tables, .length = pass.num_rows(segments), .segments = segments, .context = pass.shared};
   if (const DropoutDraws* dropout = context.dropout) {
     data.draws = {.seed = dropout->seed, .step = dropout->step};
-    data.draws.layer = {.number = number, .rows = dropout->of_all(), .sites = dropout_sites(program.program().program)};
+    data.draws.layer = {.number = number,
+                        .rows = dropout->rows,
+                        .attended = dropout->of_all(),
+                        .sites = dropout_sites(program.program().program)};
   }
   return program.run(x, data, context);
 }
@@ -99,6 +103,10 @@ at::Tensor AddedRows::from(int64_t layer) const {
   const int64_t part = layer - first_layer;
   if (part >= std::ssize(parts)) return {};
   return at::cat(std::vector<at::Tensor>(parts.begin() + part, parts.end()), 1);
+}
+
+int64_t LayerPass::num_rows(const PackedSegments& all) const {
+  return shared ? shared->deal.num_rows(shared->groups->rank) : all.num_rows();
 }
 
 at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,

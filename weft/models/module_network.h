@@ -51,6 +51,9 @@ struct LayerPass {
   KvCache* cache = nullptr;
   std::shared_ptr<const NamedInputs> named = nullptr;  ///< of a user's own program
   std::map<std::string, at::Tensor> tables = {};       ///< what programs of layers read, by their names for it
+
+  /// Of the rows that segments are made of, those that are here.
+  int64_t num_rows(const PackedSegments& all) const;
 };
 
 class ProgramBlock;

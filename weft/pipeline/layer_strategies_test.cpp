@@ -54,6 +54,30 @@ TEST(LayerStrategies, RowsAreCutEverywhere) {
   }
 }
 
+TEST(LayerStrategies, ContextParallelRanksMayHaveNoRows) {
+  // The last microbatch has one row.
+  for (const auto& [fixture, ulysses] : {std::pair{"llama_bias", 1}, {"llama_tied", 2}}) {
+    for (const bool divides_rows : {false, true}) {
+      TrainingExample example{.fixture = fixture,
+                              .tp = 2,
+                              .cp = 2,
+                              .ulysses = ulysses,
+                              .sequence_parallel = divides_rows,
+                              .mbs = 1,
+                              .microbatches = 2,
+                              .epsilon = kEpsilon};
+      example.has_short_sample = true;
+      SCOPED_TRACE(example.name());
+      const Model model = example_model(example);
+      for (const char* pattern : {"attention.norm", "mlp.*"}) {
+        expect_strategy_trains(example, model,
+                               with_llm_strategy(example_training_plan(example, model),
+                                                 all_layers(model, {{.pattern = pattern, .words = {{"tp", "s"}}}})));
+      }
+    }
+  }
+}
+
 /// Of the first batch, without what decides about dropout.
 double evaluated(const TrainingExample& example, const Plan& plan) {
   double loss = 0;
@@ -98,19 +122,22 @@ TEST_P(ExpertStrategies, EqualOneRank) {
 INSTANTIATE_TEST_SUITE_P(Plans, ExpertStrategies, testing::ValuesIn(expert_examples()),
                          [](const auto& test) { return test.param.name(); });
 
-/// Of all forms that plans have but context parallelism.
+/// Of all forms that plans have.
 class RandomLayerStrategies : public testing::TestWithParam<TinyModel> {};
 
 TEST_P(RandomLayerStrategies, EqualOneRank) {
   TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .steps = 3, .epsilon = kEpsilon};
   const Model model = example_model(example);
+  int64_t num_shared = 0;
   uint64_t seed = first_seed(1);
   for (uint64_t i = 0; i < draws(uint64_t{8}) && !HasFailure(); ++i, ++seed) {
     Plan plan = random_strategy_plan(model, seed);
+    num_shared += shares_rows_of_strategies(plan) ? 1 : 0;
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
     train_by(plan, example);
     expect_strategy_trains(example, model, plan);
   }
+  RecordProperty("plans_with_context_parallelism", std::to_string(num_shared));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RandomLayerStrategies, layer_models(),

@@ -3,12 +3,13 @@
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/pipeline/tiny_models.h"
 #include "tests/support/program/random_strategy.h"
+#include "weft/plan/head_limit.h"
 
 namespace weft::layer_suite_test {
 namespace {
 
 struct Ranks {
-  int64_t tp, dp;
+  int64_t tp, dp;  ///< dp, or cp in every second example
 };
 
 class LayersOnRanks : public testing::TestWithParam<Ranks> {};
@@ -16,14 +17,17 @@ class LayersOnRanks : public testing::TestWithParam<Ranks> {};
 TEST_P(LayersOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
   const std::vector<TinyModel> models = {
       kTinyText, {"HeadNorms", "qwen3", "{}"}, kTinyDropout, kTinyWindows, kTinyExperts};
-  const auto [tp, dp] = GetParam();
+  const int64_t tp = GetParam().tp;
   for (uint64_t seed = 1; seed <= draws(uint64_t{10}) && !HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
     // The short sample has fewer rows than there are ranks.
     const TinyModel& tiny = models[seed % models.size()];
+    const bool shares_rows = seed % 2 == 0;
+    const int64_t dp = shares_rows ? 1 : GetParam().dp, cp = shares_rows ? GetParam().dp : 1;
     TrainingExample example{.fixture = tiny.fixture,
                             .sizes = tiny.sizes,
                             .tp = tp,
+                            .cp = cp,
                             .dp = dp,
                             .sequence_parallel = seed % 3 == 0,
                             .zero = dp == 1 ? 0 : static_cast<int64_t>(seed % 4),
@@ -35,8 +39,11 @@ TEST_P(LayersOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
       example.ep = example.experts_over_tp ? tp : dp;
     }
     const Model model = example_model(example);
-    const Plan plan = with_llm_strategy(example_training_plan(example, model),
-                                        random_layer_strategy(model.modules.back(), tp, random));
+    const bool may_exchange_heads = head_limit(model.modules.back()).allows(tp, cp);
+    if (seed % 4 == 0 && may_exchange_heads) example.ulysses = cp;
+    const Plan plan =
+        with_llm_strategy(example_training_plan(example, model),
+                          random_layer_strategy(model.modules.back(), tp, random, /*has_whole_attention=*/cp > 1));
     SCOPED_TRACE("seed " + std::to_string(seed) + " " + example.name() + ": " + to_json(plan.llm().strategy).dump());
     std::optional<TrainingOutcome> found = train_plan_on(plan_ranks(), example, plan);
     if (!found) GTEST_SKIP() << "on another number of processes";

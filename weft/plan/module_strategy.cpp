@@ -6,6 +6,7 @@
 
 #include "weft/base/text.h"
 #include "weft/plan/plan.h"
+#include "weft/program/program_blocks.h"
 
 namespace weft {
 namespace {
@@ -31,15 +32,30 @@ std::optional<Error> find_wrong_mesh(const ModulePlan& module) {
       .advice = fmt::format("Find one with '--mesh tp={}', or give the module the strategy's degree.", module.tp)};
 }
 
+/// Of layers whose rows are shared out already, over context-parallel ranks.
+std::optional<Error> find_cut_attention(const ModulePlan& module, const Module& spec) {
+  for (const Block& layer : spec.distinct_layers) {
+    if (module.cp == 1 || !layer.program || !layer.program->is_layer()) continue;
+    const BlockProgram& block = *layer.program;
+    const auto op = attention_of_some_rows(block, module.sequence_parallel);
+    if (!op) continue;
+    const Operator& attention = block.program.operators[*op];
+    const Choice choice = (module.sequence_parallel ? block.divided : block.choices)[*op];
+    return Error{
+        .field = fmt::format("blocks.{}.{}", layer.name, attention.name),
+        .problem = fmt::format("is '{}', but cp is {}, and attention has all rows of its context-parallel rank on "
+                               "every tensor-parallel rank that has heads",
+                               text_of(attention.rule, choice), module.cp),
+        .advice =
+            "Divide its heads ('cut k'), have all ranks do it ('same'), or use cp 1. Other operators may cut rows."};
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> apply(const ModulePlan& module, Model& model) {
   const auto spec = std::find_if(model.modules.begin(), model.modules.end(),
                                  [&](const Module& each) { return each.kind == module.kind; });
   if (spec == model.modules.end()) return std::nullopt;  // the check says so
-  if (!spec->entry.program && module.cp > 1)
-    return Error{.problem = fmt::format("is given, but cp is {}, and layers with a strategy have all rows of their "
-                                        "sequences on their tensor-parallel ranks",
-                                        module.cp),
-                 .advice = "Leave it out, or use cp 1: a strategy may cut rows ('cut s') on the axis tp."};
   if (auto error = find_wrong_mesh(module)) return error;
   if (module.tp == 1 && !module.strategy.blocks.empty())
     return Error{.problem = "is given, but tp is 1, so that there is nothing to divide", .advice = "Leave it out."};
@@ -49,6 +65,7 @@ std::optional<Error> apply(const ModulePlan& module, Model& model) {
     error.field = "blocks." + error.field;
     return error;
   }
+  if (auto error = find_cut_attention(module, *changed)) return error;
   *spec = *std::move(changed);
   return std::nullopt;
 }

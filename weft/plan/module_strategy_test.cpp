@@ -149,9 +149,11 @@ TEST(ModuleStrategy, WhatFamiliesCannotDoIsRefusedByField) {
   expect(family_plan(kTp, entries("layre", {{"*", "b"}})), "llm.strategy.blocks.layre: is no kind of block");
   expect(family_plan(kTp, entries("layer", {{"mlp.down", "k"}})), "llm.strategy.blocks.layer.mlp.down: ");
   expect(family_plan(kTp, {{"mesh", {{"tp", 4}}}}), "llm.strategy.mesh: is tp=4, but the module has tp 2");
-  Json spread = family_plan(kTp, entries("layer", {{"mlp.down", "s"}}));
+  Json spread = family_plan(kTp, entries("layer", {{"*", "s"}}));
   spread["modules"]["llm"]["cp"] = 2;
-  expect(spread, "llm.strategy: is given, but cp is 2");
+  expect(spread,
+         "llm.strategy.blocks.layer.attention.core: is 'cut s', but cp is 2, and attention has all rows of its "
+         "context-parallel rank on every tensor-parallel rank that has heads. Divide its heads ('cut k')");
   Json experts = family_plan("qwen3-30b-a3b_zb_h1_ep8", entries("moe layer", {{"mlp.down", "s"}}));
   experts["modules"]["llm"]["tp"] = 2;
   expect(experts,
@@ -167,9 +169,25 @@ TEST(ModuleStrategy, WhatFamiliesCannotDoIsRefusedByField) {
   expect(encoder("exit", {{"*", "s"}}), "vision.strategy.blocks.exit: is an end of the module");
   expect(encoder("layer", {{"mlp.gate_up", "s"}}),
          "vision.strategy.blocks.layer.mlp.gate_up: no operator of layer fits");
-  Json apart = encoder("layer", {{"mlp.down", "s"}});
+  Json apart = encoder("layer", {{"attention.core", "s"}});
   apart["modules"]["vision"]["cp"] = 2;
-  expect(apart, "vision.strategy: is given, but cp is 2");
+  expect(apart, "vision.strategy.blocks.layer.attention.core: is 'cut s', but cp is 2");
+}
+
+TEST(ModuleStrategy, WithContextParallelismAllButAttentionMayCutRows) {
+  const Json strategy = {{"blocks",
+                          {{"layer",
+                            {{"attention.norm", {{"tp", "cut s"}}},
+                             {"attention.core", {{"tp", "same"}}},
+                             {"mlp.*", {{"tp", "cut s"}}}}}}}};
+  for (const bool divides_rows : {false, true}) {
+    Json json = family_plan(kTp, strategy);
+    json["modules"]["llm"]["cp"] = 2;
+    json["modules"]["llm"]["sequence_parallel"] = divides_rows;
+    const Result<Plan> plan = read(json);
+    ASSERT_TRUE(plan.ok()) << plan.error().message();
+    EXPECT_EQ(op_of(*plan, "mlp.down").held, HeldWeights{});
+  }
 }
 
 TEST(ModuleStrategy, LayersOfEncodersHaveOne) {

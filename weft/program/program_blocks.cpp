@@ -208,6 +208,15 @@ BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices) {
   return block;
 }
 
+std::optional<size_t> attention_of_some_rows(const BlockProgram& block, bool divides_rows) {
+  const std::vector<Choice>& choices = divides_rows ? block.divided : block.choices;
+  for (size_t op = 0; op < choices.size(); ++op) {
+    const Operator& each = block.program.operators[op];
+    if (each.kind == OperatorKind::kAttention && is_cut_inside(each.rule, choices[op])) return op;
+  }
+  return std::nullopt;
+}
+
 RunStrategy run_strategy(const BlockProgram& block, bool divides_rows) {
   const Program& program = block.program;
   WEFT_CHECK(!divides_rows || !block.divided.empty(), "rows between blocks of {} are divided", program.name);

@@ -54,6 +54,10 @@ BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices);
 /// block asks here where its program ends.
 size_t num_in_program(const Block& block);
 
+/// Attention that has some rows of its sequences alone, as the block's choices say: the first one. Keys of the others
+/// come over tensor-parallel ranks, which all have rows of the same sequences then.
+std::optional<size_t> attention_of_some_rows(const BlockProgram& block, bool divides_rows);
+
 /// Gives a block one more operator behind its own, which brings its rows into the layout that the next block takes.
 void append_end(BlockProgram& block);
 

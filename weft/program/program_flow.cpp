@@ -135,6 +135,7 @@ class FlowMaker {
 
   /// What leaves a segment, and until when things are needed.
   void finish() {
+    flow_.needs_gradient = needs_gradient_;
     std::vector<std::optional<size_t>> last_use(flow_.program->values.size());
     for (size_t i = 0; i < flow_.arrivals.size(); ++i) {
       const Arrival& arrival = flow_.arrivals[i];
@@ -164,10 +165,7 @@ class FlowMaker {
 AxisList ProgramFlow::inside_axes(size_t op) const {
   AxisList axes;
   for (size_t axis = 0; axis < choices[op].size(); ++axis) {
-    const Choice choice = choices[op][axis];
-    const bool is_inside =
-        choice.kind == Choice::Kind::kCut && program->operators[op].rule.dims[choice.index].kind == DimKind::kInside;
-    if (is_inside && grid.size(axis) > 1) axes.push_back(axis);
+    if (is_cut_inside(program->operators[op].rule, choices[op][axis]) && grid.size(axis) > 1) axes.push_back(axis);
   }
   return axes;
 }

@@ -46,7 +46,8 @@ struct ProgramFlow {
   std::vector<std::vector<AxisState>> states;  ///< by value, between the operator that makes it and its readers
   std::vector<Arrival> arrivals;
   std::vector<FlowSegment> segments;
-  std::vector<size_t> outputs;  ///< results that nobody reads
+  std::vector<size_t> outputs;       ///< results that nobody reads
+  std::vector<bool> needs_gradient;  ///< by value: it is made of something whose gradient is wanted, or is that
 
   /// Axes of more than one rank, on which an operator cuts a dim that is inside: it communicates over them itself.
   AxisList inside_axes(size_t op) const;

@@ -49,6 +49,10 @@ std::vector<Choice> choices_of(const Rule& rule) {
   return choices;
 }
 
+bool is_cut_inside(const Rule& rule, Choice choice) {
+  return choice.kind == Choice::Kind::kCut && rule.dims[choice.index].kind == DimKind::kInside;
+}
+
 ChoiceStates states_of(const Rule& rule, Choice choice) {
   ChoiceStates states;
   if (choice.kind == Choice::Kind::kSame) {

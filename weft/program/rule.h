@@ -79,6 +79,9 @@ struct ChoiceStates {
 /// Every choice that the rule allows: same, a cut of each dim, every set of linear operands.
 std::vector<Choice> choices_of(const Rule& rule);
 
+/// Whether a choice cuts a dim that is inside: the operator communicates over its parts itself.
+bool is_cut_inside(const Rule& rule, Choice choice);
+
 /// The one table from which strategies follow; see docs/design/operator-strategies.md.
 ChoiceStates states_of(const Rule& rule, Choice choice);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -13,6 +14,7 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/attention_core.h"
+#include "weft/layers/context_attention.h"
 #include "weft/runner/group_attention.h"
 #include "weft/runner/local_operator.h"
 
@@ -112,6 +114,11 @@ at::Tensor batch_of(const at::Tensor& heads, bool is_of_samples) {
   return samples.permute({0, 2, 3, 1, 4}).flatten(0, 1);
 }
 
+/// Whether any heads are here, whatever rows there are.
+bool has_heads(const at::Tensor& x) {
+  return x.size(-1) > 0 && std::all_of(x.sizes().begin(), x.sizes().end() - 2, [](int64_t size) { return size > 0; });
+}
+
 /// The number of the first query head that is here.
 int64_t first_head_of(const Attention& a, const LocalOperator::Call& call) {
   const int64_t queries = a.heads / a.kv_heads;
@@ -123,7 +130,11 @@ int64_t first_head_of(const Attention& a, const LocalOperator::Call& call) {
 at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& call) const {
   const Attention& a = op().attention;
   const int64_t num_queries = a.heads / a.kv_heads;
-  if (!keys_ && call.segments != nullptr && x.numel() > 0) return attend_whole_segments(x, call);
+  WEFT_CHECK(call.context == nullptr || !keys_, "{} has some rows of a sequence of which other ranks have others",
+             op().name);
+  // Ranks that share rows out attend together, also those without any.
+  const bool attends = call.context != nullptr ? has_heads(x) : x.numel() > 0;
+  if (!keys_ && call.segments != nullptr && attends) return attend_whole_segments(x, call);
   const at::Tensor groups = x.unflatten(-1, {-1, num_queries + 2, a.head_dim});
   const auto rows_dim = static_cast<size_t>(x.dim() - 2);
   const Range own = call.place.operands[0][rows_dim];
@@ -179,10 +190,13 @@ at::Tensor LocalOperator::attend_whole_segments(const at::Tensor& x, const Call&
   if (a.dropout > 0 && call.draws.drops && call.draws.layer)
     dropout = {.probability = a.dropout,
                .key = dropout_key_of(call.draws),
-               .rows = call.draws.layer->rows,
+               .rows = call.draws.layer->attended,
                .first_head = first_head_of(a, call)};
-  return attention_core(packed, heads, {}, *call.segments, mask, AttentionKeeps::kResults, dropout)
-      .reshape(call.place.result_shape);
+  const at::Tensor mixed =
+      call.context != nullptr
+          ? context_attention(packed, heads, {}, *call.segments, mask, AttentionKeeps::kResults, *call.context, dropout)
+          : attention_core(packed, heads, {}, *call.segments, mask, AttentionKeeps::kResults, dropout);
+  return mixed.reshape(call.place.result_shape);
 }
 
 at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Range own,
@@ -204,7 +218,7 @@ at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor&
       const Range in_segment{mine.begin - begin, mine.end - begin}, all{0, run.length};
       at::Tensor mixed;
       if (drops) {
-        const at::Tensor& numbers = call.draws.layer->rows;
+        const at::Tensor& numbers = call.draws.layer->attended;
         const BlockDropout dropout{.probability = a.dropout,
                                    .key = key,
                                    .queries = numbers.narrow(0, mine.begin, mine.size()),

@@ -52,7 +52,12 @@ std::vector<at::Tensor> LocalGraph::backward(std::vector<at::Tensor> slopes) {
   for (size_t i = 0; i < found.size(); ++i) {
     if (!leaves.has_gradient(i)) continue;
     if (parameters[i]) {
-      if (found[i].defined()) parameters[i]->add_gradient(std::exchange(found[i], {}));
+      if (!found[i].defined()) continue;
+      // A parameter keeps what it is given first. What is added to a single row has that row's gradient, which others
+      // have, too.
+      at::Tensor own = std::exchange(found[i], {});
+      if (own.storage().use_count() > 1) own = own.clone();
+      parameters[i]->add_gradient(own);
     } else if (!found[i].defined()) {
       found[i] = leaves.zeros(i);
     }

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/layers/context_attention.h"
 #include "weft/layers/dropout.h"
 #include "weft/layers/norm.h"
 #include "weft/mesh/segments.h"
@@ -50,6 +51,7 @@ class LocalOperator {
     LocalGraph& graph;                      ///< where joins and gradients of weights go
     std::span<const ParameterPtr> weights;  ///< by operand: of one that is a weight as it is given; nothing for others
     const PackedSegments* segments = nullptr;  ///< of the rows of attention; nothing: samples
+    const ContextRows* context = nullptr;      ///< where these rows are shared out
   };
   /// In the graph, if gradients are on.
   at::Tensor compute(const std::vector<at::Tensor>& operands, const Call& call) const;
@@ -81,7 +83,7 @@ class LocalOperator {
   at::Tensor compute_loss(const at::Tensor& x, const at::Tensor& targets, const Call& call) const;
   at::Tensor compute_lookup(const at::Tensor& ids, const at::Tensor& table, const Call& call) const;
   at::Tensor compute_attention(const at::Tensor& x, const Call& call) const;
-  /// Of packed groups of one sample whose rows are segments, all of them here.
+  /// Of packed groups of one sample whose rows are segments, all of them here or shared out (context).
   at::Tensor attend_whole_segments(const at::Tensor& x, const Call& call) const;
   /// Of heads [..., rows, groups, heads, head_dim] of such a sample; `own` are the rows of queries, and keys are of
   /// all.

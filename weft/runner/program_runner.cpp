@@ -114,7 +114,8 @@ void ProgramRunner::compute_group(const FlowSegment& segment, const LoweredGroup
                                       .draws = call.draws,
                                       .graph = graph,
                                       .weights = weights,
-                                      .segments = call.segments ? &*call.segments : nullptr};
+                                      .segments = call.segments ? &*call.segments : nullptr,
+                                      .context = call.context.get()};
   const auto& first_reads = segment.members[group.first].reads;
   at::Tensor& result = running.made[program.operators[op_of(group.last())].result];
   switch (group.kind) {

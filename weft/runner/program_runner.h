@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/layers/context_attention.h"
 #include "weft/mesh/segments.h"
 #include "weft/runner/lowered_program.h"
 #include "weft/runner/recent.h"
@@ -27,6 +28,8 @@ struct RunCall {
   /// Sequences that lie behind each other in the rows of attention and do not see each other; nothing: every sample is
   /// one.
   std::optional<PackedSegments> segments = std::nullopt;
+  /// How their rows lie on ranks of context parallelism; nothing: the run has all of them.
+  std::shared_ptr<const ContextRows> context = nullptr;
   /// By value, or empty: parameters whose values are given as they are. Where a weight is used as it is held, what the
   /// backward finds is added to its parameter at once, and no gradient of it is given.
   std::vector<ParameterPtr> parameters = {};

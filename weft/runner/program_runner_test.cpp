@@ -92,6 +92,33 @@ void expect_near(const at::Tensor& a, const at::Tensor& b) {
   EXPECT_LE(largest_difference(a, b), 1e-12);
 }
 
+TEST(ProgramRunner, WeightsThatAreAddedToASingleRowHaveGradientsOfTheirOwn) {
+  const Program program = *parse_program(
+      "weft_program 1 p\ndim b 1\ndim h 3\ninput x [b h]\nweight c [h]\nweight d [h]\n"
+      "y = add(x, c) : b h, h -> b h\nz = add(y, d) : b h, h -> b h\n",
+      "test");
+  on_thread_ranks(1, [&](World& world) {
+    const MeshGroups groups = *MeshGroups::create(world, *Mesh::contiguous({{"one", 1}}));
+    ProgramRunner runner = *ProgramRunner::create(program, on_one_rank(program), groups);
+    const std::vector<at::Tensor> given = random_given(program, 1);
+    RunCall call{.parameters = std::vector<ParameterPtr>(program.values.size())};
+    for (const char* weight : {"c", "d"}) {
+      ParameterPtr& parameter = call.parameters[*program.find_value(weight)];
+      parameter = c10::make_intrusive<Parameter>();
+      parameter->value = given[*program.find_value(weight)];
+      parameter->gradient_type = at::kDouble;
+    }
+    const at::Tensor slope = random_tensor({1, 3}, 7);
+    for (int time = 0; time < 2; ++time) {
+      RunnerTape tape;
+      runner.forward(given, call, tape);
+      runner.backward({slope.clone()}, tape);
+    }
+    for (const char* weight : {"c", "d"})
+      expect_near(call.parameters[*program.find_value(weight)]->gradient, 2 * slope[0]);
+  });
+}
+
 // What operators compute is what LibTorch's functions of that name do.
 TEST(LocalOperator, ComputesWhatItIsCalled) {
   const at::Tensor x = random_tensor({2, 3, 8}, 1), g = random_tensor({8}, 2), b = random_tensor({8}, 3);

@@ -13,6 +13,7 @@ namespace weft {
 struct LayerDraws {
   int64_t number = 0;
   at::Tensor rows;                 ///< of all rows of the run, as row_number gives them
+  at::Tensor attended;             ///< of all rows that attention's segments are made of
   std::vector<DropoutSite> sites;  ///< by operator
 };
 

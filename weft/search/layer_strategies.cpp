@@ -71,8 +71,9 @@ class LayerOptions {
                               .precision = setting.precision,
                               .attention = setting.attention,
                               .microbatches = static_cast<int64_t>(rounds_of(module)),
-                              .segments = &segments};
-    const int64_t rows = std::max<int64_t>(1, std::llround(num_tokens(segments)));
+                              .segments = &segments,
+                              .context = context_sharing(setting)};
+    const int64_t rows = std::max<int64_t>(1, std::llround(num_tokens(segments) / static_cast<double>(module.cp)));
     for (size_t kind = 0; kind < made.usual_ms.size(); ++kind) {
       const std::string& name = usual_module.distinct_layers[kind].name;
       // As a program, a layer keeps rows that its own code gathers once more.
@@ -88,6 +89,8 @@ class LayerOptions {
       }
       for (BlockEntries& entries : tried) {
         WEFT_TRY(const Module changed, with_strategy(usual_module, entries, module.tp));
+        const BlockProgram& made_block = *changed.distinct_layers[kind].program;
+        if (module.cp > 1 && attention_of_some_rows(made_block, module.sequence_parallel)) continue;
         const double ms = kinds_ms(changed, setting, segments)[kind];
         if (ms < made.usual_ms[kind]) made.by_kind[kind].push_back({std::move(entries), ms});
       }
@@ -349,6 +352,7 @@ class LayerImprover {
         if (!layers || layers->empty()) continue;
         PlanProblem other = problem_;
         other.space.tp = {.values = {tp}};
+        other.space.cp = {.values = {1}};
         other.space.sequence_parallel = divides_rows;
         offered.emplace_back(layers->front(), std::move(other));
       }
@@ -388,7 +392,7 @@ Result<std::vector<FasterLayers>> faster_layers(const Plan& plan, const Profile*
   std::vector<ModuleOptions> modules;
   size_t most = 0;
   for (const ModulePlan& module : plan.modules) {
-    if (module.tp == 1 || module.cp > 1 || only.value_or(module.kind) != module.kind) continue;
+    if (module.tp == 1 || only.value_or(module.kind) != module.kind) continue;
     WEFT_TRY(ModuleOptions made, options.of(module));
     for (const auto& kind : made.by_kind) most = std::max(most, kind.size());
     modules.push_back(std::move(made));

@@ -97,8 +97,14 @@ TEST(LayerStrategies, AreLeftOutWhereTheSpaceSaysSo) {
   EXPECT_FALSE(gain->has_value());
 }
 
+/// Over how many ranks rows are shared out, and how many of these exchange heads.
+struct RowRanks {
+  int64_t cp = 1;
+  int64_t ulysses = 1;
+};
+
 /// A plan of the usual model, in which a vision encoder beside the pipeline has tp.
-Plan encoder_plan(int64_t tp, bool divides_rows) {
+Plan encoder_plan(int64_t tp, bool divides_rows, RowRanks ranks = {}) {
   PlanProblem problem = encoder_problem("tiny-vl", tp, tp, /*is_inline=*/false);
   problem.space.encoders[ModuleKind::kVision].sequence_parallel = divides_rows;
   problem.space.encoders[ModuleKind::kVision].mbs_scale = {.values = {2}};
@@ -106,7 +112,14 @@ Plan encoder_plan(int64_t tp, bool divides_rows) {
   problem.space.mbs = {.values = {2}};
   PlanSearchResult result = searched(problem);
   WEFT_CHECK(!result.best.empty(), "nothing fits");
-  return result.best.front().plan;
+  Plan plan = result.best.front().plan;
+  for (ModulePlan& module : plan.modules) {
+    if (module.kind != ModuleKind::kVision) continue;
+    module.cp = ranks.cp;
+    module.cp_ulysses = ranks.ulysses;
+    module.dp /= ranks.cp;
+  }
+  return plan;
 }
 
 /// What the vision encoder's layers take by a strategy in a macro batch, as plans price them.
@@ -130,22 +143,27 @@ double layers_ms(const Plan& plan, const BlockEntries& entries) {
 /// All ways in which some operators of a block do what their rules allow, the others as they are.
 template <typename Visit>
 void each_strategy(const BlockProgram& block, size_t first, size_t last, BlockEntries entries, const std::string& kind,
-                   Visit visit) {
+                   bool has_whole_attention, Visit visit) {
   if (first == last) return visit(entries);
   const Operator& op = block.program.operators[first];
   for (const Choice choice : choices_of(op.rule)) {
+    if (has_whole_attention && op.kind == OperatorKind::kAttention && is_cut_inside(op.rule, choice)) continue;
     BlockEntries more = entries;
     std::erase_if(more[kind], [&](const StrategyEntry& entry) { return entry.pattern == op.name; });
     more[kind].push_back({.pattern = op.name, .words = {{"tp", text_of(op.rule, choice)}}});
-    each_strategy(block, first + 1, last, std::move(more), kind, visit);
+    each_strategy(block, first + 1, last, std::move(more), kind, has_whole_attention, visit);
   }
 }
 
 /// Brute force: whatever any three neighbouring operators did instead, no layer of the encoder would be faster.
 TEST(LayerStrategies, AreTheFastestOfAnEncodersLayer) {
-  for (const bool divides_rows : {false, true}) {
-    SCOPED_TRACE(divides_rows ? "divided rows" : "whole rows");
-    const Plan plan = encoder_plan(2, divides_rows);
+  for (const auto& [divides_rows, ranks] : {std::pair{false, RowRanks{}},
+                                            {true, RowRanks{}},
+                                            {false, RowRanks{.cp = 2}},
+                                            {true, RowRanks{.cp = 2, .ulysses = 2}}}) {
+    SCOPED_TRACE(
+        fmt::format("{} rows, cp {}, ulysses {}", divides_rows ? "divided" : "whole", ranks.cp, ranks.ulysses));
+    const Plan plan = encoder_plan(2, divides_rows, ranks);
     const Module& vision = *plan.model.find(ModuleKind::kVision);
     ASSERT_EQ(vision.distinct_layers.size(), 1u);
     const std::string kind = vision.distinct_layers.front().name;
@@ -166,7 +184,7 @@ TEST(LayerStrategies, AreTheFastestOfAnEncodersLayer) {
     int64_t num_tried = 0;
     double least_ms = best_ms;
     for (size_t first = 0; first + kAtOnce <= block.num_own; ++first) {
-      each_strategy(block, first, first + kAtOnce, best, kind, [&](const BlockEntries& entries) {
+      each_strategy(block, first, first + kAtOnce, best, kind, ranks.cp > 1, [&](const BlockEntries& entries) {
         ++num_tried;
         least_ms = std::min(least_ms, layers_ms(plan, entries));
       });
@@ -174,6 +192,26 @@ TEST(LayerStrategies, AreTheFastestOfAnEncodersLayer) {
     EXPECT_GT(num_tried, 100);
     EXPECT_GE(least_ms, best_ms * (1 - 1e-9)) << "of " << usual_ms << " by the usual code";
   }
+}
+
+TEST(LayerStrategies, AreTriedWithContextParallelism) {
+  int64_t num_found = 0;
+  for (const int64_t tp : {2, 4}) {
+    SCOPED_TRACE(fmt::format("tp {}", tp));
+    PlanProblem problem = encoder_problem("internvl3-8b", 4, tp, /*is_inline=*/false);
+    problem.space.cp = {.values = {2}};
+    problem.space.encoders[ModuleKind::kVision].cp = {.values = {2}};
+    PlanSearchResult result = searched(problem);
+    ASSERT_FALSE(result.best.empty());
+    const double usual_ms = result.best.front().step_time_ms;
+    const auto gain = improve_by_strategies(problem, {}, result);
+    ASSERT_TRUE(gain.ok()) << gain.error().message();
+    EXPECT_LE(result.best.front().step_time_ms, usual_ms);
+    for (const ModulePlan& module : result.best.front().plan.modules) EXPECT_EQ(module.cp, 2);
+    num_found += *gain ? 1 : 0;
+    expect_stands_alone(result.best.front());
+  }
+  EXPECT_GT(num_found, 0);
 }
 
 TEST(LayerStrategies, WithAProfileArePricedLikeTheLayersThatTheyReplace) {

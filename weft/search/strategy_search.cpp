@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/meaning/plan_strategy.h"
+#include "weft/program/program_blocks.h"
 #include "weft/program/program_strategy.h"
 
 namespace weft {
@@ -21,28 +22,39 @@ std::optional<Error> hold(const std::string& field, int64_t value, const char* w
 }
 
 constexpr const char* kDegree = "which the strategy is for";
-constexpr const char* kWhole = "but layers with a strategy have whole sequences on their ranks";
+constexpr const char* kWhole = "but the strategy's attention cuts rows, which context parallelism has shared out";
+
+/// Degrees that a module's strategy allows.
+struct HeldDegrees {
+  int64_t tp = 1;
+  bool needs_all_rows = false;  ///< cp is 1
+};
+
+/// Whether layers have attention that cuts rows, divided between blocks or not.
+bool needs_all_rows(const Module& module) {
+  return std::any_of(module.distinct_layers.begin(), module.distinct_layers.end(), [](const Block& layer) {
+    return layer.program && layer.program->is_layer() &&
+           (attention_of_some_rows(*layer.program, false) || attention_of_some_rows(*layer.program, true));
+  });
+}
 
 /// Degrees of the pipeline.
-std::optional<Error> hold_pipeline(int64_t tp, bool is_program, PlanSpace& space) {
-  if (auto error = hold("llm.tp", tp, kDegree, space.tp)) return error;
-  space.given.insert("tp");
-  if (is_program) return std::nullopt;
-  if (auto error = hold("llm.cp", 1, kWhole, space.cp)) return error;
-  space.given.insert("cp");
-  return std::nullopt;
+std::optional<Error> hold_pipeline(const HeldDegrees& held, PlanSpace& space) {
+  if (auto error = hold("llm.tp", held.tp, kDegree, space.tp)) return error;
+  space.given.insert({"tp", "cp"});
+  return held.needs_all_rows ? hold("llm.cp", 1, kWhole, space.cp) : std::nullopt;
 }
 
 /// Degrees of an encoder beside the pipeline.
-std::optional<Error> hold_encoder(ModuleKind kind, int64_t tp, PlanSpace& space) {
+std::optional<Error> hold_encoder(ModuleKind kind, const HeldDegrees& held, PlanSpace& space) {
   EncoderSpace& encoder = space.encoders[kind];
   const std::string name(name_of(kind));
   // In the pipeline it would have the llm's degrees.
-  if (space.tp != Allowed{.values = {tp}} || space.cp != Allowed{.values = {1}}) encoder.allows_inline = false;
-  if (auto error = hold(name + ".tp", tp, kDegree, encoder.tp)) return error;
-  if (auto error = hold(name + ".cp", 1, kWhole, encoder.cp)) return error;
+  const bool has_all_rows = !held.needs_all_rows || space.cp == Allowed{.values = {1}};
+  if (space.tp != Allowed{.values = {held.tp}} || !has_all_rows) encoder.allows_inline = false;
+  if (auto error = hold(name + ".tp", held.tp, kDegree, encoder.tp)) return error;
   encoder.given.insert({"tp", "cp"});
-  return std::nullopt;
+  return held.needs_all_rows ? hold(name + ".cp", 1, kWhole, encoder.cp) : std::nullopt;
 }
 
 }  // namespace
@@ -79,13 +91,16 @@ Result<Model> model_with(const PlanStrategy& strategy, Model model) {
 
 Result<PlanProblem> problem_with(const PlanStrategy& strategy, PlanProblem problem) {
   const bool is_program = problem.model.numbers.program.has_value();
+  WEFT_TRY(problem.model, model_with(strategy, std::move(problem.model)));
   // The pipeline's first: whether an encoder may lie in it depends on its degrees.
   for (const bool is_of_pipeline : {true, false}) {
     for (const StrategyOf& each : strategy) {
       if ((each.module == ModuleKind::kLlm || each.is_inline) != is_of_pipeline) continue;
-      const int64_t tp = tensor_degree(each.strategy);
-      if (auto error = is_of_pipeline ? hold_pipeline(tp, is_program, problem.space)
-                                      : hold_encoder(each.module, tp, problem.space))
+      const Module* module = problem.model.find(each.module);
+      const HeldDegrees held{.tp = tensor_degree(each.strategy),
+                             .needs_all_rows = module != nullptr && needs_all_rows(*module)};
+      if (auto error =
+              is_of_pipeline ? hold_pipeline(held, problem.space) : hold_encoder(each.module, held, problem.space))
         return *std::move(error);
       if (each.is_inline) {
         // Beside the pipeline it would have a degree of its own.
@@ -98,7 +113,6 @@ Result<PlanProblem> problem_with(const PlanStrategy& strategy, PlanProblem probl
     problem.space.recompute.allows_selective = false;
     if (problem.space.recompute.everywhere) problem.space.recompute.everywhere->attention = false;
   }
-  WEFT_TRY(problem.model, model_with(strategy, std::move(problem.model)));
   return problem;
 }
 

@@ -139,7 +139,10 @@ std::optional<Error> ShardProblem::add_operator(size_t index, const ShardLimits&
       choices = {Choice::same()};
     } else {
       for (const Choice choice : choices_of(op.rule)) {
-        if (is_useful(program_, op, choice)) choices.push_back(choice);
+        // Rows that context parallelism has shared out are all attended to where they are.
+        const bool is_shared_out =
+            setting_.context.cp > 1 && op.kind == OperatorKind::kAttention && is_cut_inside(op.rule, choice);
+        if (is_useful(program_, op, choice) && !is_shared_out) choices.push_back(choice);
       }
     }
     std::vector<Choices> longer;

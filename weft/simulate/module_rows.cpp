@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "weft/meaning/row_shares.h"
-#include "weft/mesh/context_blocks.h"
 #include "weft/mesh/split.h"
 
 namespace weft {
@@ -15,47 +14,10 @@ int64_t rows_between(const ModulePlan& module, const RankPlace& place, int64_t w
   return Split(whole, {module.tp}).part(place.tp).size();
 }
 
-/// Of every segment, the rows that ranges have of it.
-std::vector<int64_t> parts_of(const std::vector<int64_t>& segments, const std::vector<Range>& ranges) {
-  std::vector<int64_t> parts;
-  int64_t begin = 0;
-  for (const int64_t length : segments) {
-    int64_t here = 0;
-    for (const Range& range : ranges)
-      here += std::max<int64_t>(0, std::min(range.end, begin + length) - std::max(range.begin, begin));
-    parts.push_back(here);
-    begin += length;
-  }
-  return parts;
-}
-
-/// How a rank of context parallelism attends to rows that are dealt out.
-ModuleRows::Segments share_segments(const std::vector<int64_t>& segments, const RowDeal& deal, const ModulePlan& module,
-                                    const RankPlace& place) {
-  const int64_t ulysses = module.cp_ulysses;
-  RowsInRing shared{.ulysses = ulysses,
-                    .place = place.cp % ulysses,
-                    .group = place.cp / ulysses,
-                    .segments = PackedSegments(segments)};
-  UlyssesRows rows = ulysses_rows(deal, shared.segments, ulysses, place.cp);
-  if (rows.is_local) {
-    return {.lengths = std::make_shared<std::vector<int64_t>>(parts_of(segments, deal.ranges(place.cp))),
-            .shared = nullptr};
-  }
-  size_t num_ranges = 0;
-  for (const std::vector<Range>& own : rows.neighbours) {
-    shared.group_rows += total_size(own);
-    num_ranges += own.size();
-  }
-  shared.is_scattered = num_ranges > 1;
-  shared.in_ring = std::move(rows.in_ring);
-  return {.lengths = nullptr, .shared = std::make_shared<RowsInRing>(std::move(shared))};
-}
-
 ModuleRows llm_rows(const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load) {
   const LlmShare share = share_llm(load, module.cp, place.cp);
   ModuleRows rows;
-  rows.segments = share_segments(load.samples, share.deal, module, place);
+  rows.segments = attended_rows(load.samples, share.deal, module.cp_ulysses, place.cp);
   rows.whole = share.tokens;
   rows.targets = share.targets;
   for (const auto& [kind, places] : share.places) rows.needed[kind] = std::ssize(places);
@@ -73,8 +35,8 @@ int64_t frames_seen(int64_t rows, int64_t beside, const EncoderLoad& load) {
 ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const RankPlace& place, const EncoderLoad& load) {
   const EncoderShare share = share_encoder(plan, module.kind, load, module.cp, place.cp);
   ModuleRows rows;
-  rows.segments = share_segments(load.segments, share.deal, module, place);
-  if (!load.windows.empty()) rows.windows = share_segments(load.windows, share.deal, module, place);
+  rows.segments = attended_rows(load.segments, share.deal, module.cp_ulysses, place.cp);
+  if (!load.windows.empty()) rows.windows = attended_rows(load.windows, share.deal, module.cp_ulysses, place.cp);
   rows.whole = share.inside;
   rows.out_whole = share.outside;
   rows.between = rows_between(module, place, rows.whole);

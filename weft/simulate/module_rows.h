@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "weft/cost/walk_context.h"
+#include "weft/cost/attended_rows.h"
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/step_load.h"
 #include "weft/plan/plan.h"
@@ -19,13 +19,8 @@ struct ModuleRows {
   int64_t frames = 0;        ///< that the first convolution of audio is run for
   int64_t frames_given = 0;  ///< to this rank: those that all tensor-parallel ranks' rows see
   int64_t targets = 0;       ///< of the llm
-  /// Rows that attend to each other: all on this rank, or some of them on others.
-  struct Segments {
-    std::shared_ptr<const std::vector<int64_t>> lengths;
-    std::shared_ptr<const RowsInRing> shared;
-  };
-  Segments segments;
-  std::optional<Segments> windows;               ///< in layers with windows
+  AttendedRows segments;
+  std::optional<AttendedRows> windows;           ///< in layers with windows
   std::map<ModuleKind, int64_t> needed;          ///< rows of encoders that take the places of tokens here
   std::map<ModuleKind, int64_t> needed_between;  ///< of them, those of tokens that the rank has between blocks
 };

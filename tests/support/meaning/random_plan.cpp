@@ -151,7 +151,7 @@ class PlanDrawer {
     for (const int64_t tp : divisors(ranks)) {
       if (tp > heads.heads) break;
       for (const int64_t cp : divisors(ranks / tp)) {
-        if (cp > 1 && !space_.allows_cp) break;
+        if (cp > space_.most_cp) break;
         for (const int64_t pp : divisors(ranks / tp / cp)) {
           if (pp > most_pp) break;
           for (const int64_t ulysses : divisors(cp)) {

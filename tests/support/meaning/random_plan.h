@@ -19,11 +19,11 @@ struct RandomPlanSpace {
                                     EncoderForm::kOnDemand};  ///< on the llm's ranks
   std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "explicit"};
   std::vector<int64_t> zeros = {0, 1, 2, 3};
+  int64_t most_cp = 8;
   int64_t most_mbs = 2;
   int64_t most_microbatches = 6;
   int64_t most_scale = 4;
   bool allows_fractions = true;  ///< of mbs, as macro batches
-  bool allows_cp = true;
   bool allows_ep = true;
   bool allows_recompute = true;
   bool allows_frozen = true;

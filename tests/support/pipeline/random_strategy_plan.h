@@ -12,7 +12,7 @@ namespace weft {
 /// there are several; the next seed from `seed` on with which tensor parallelism divides the llm's or an encoder's.
 inline Plan random_strategy_plan(const Model& model, uint64_t& seed) {
   for (;; ++seed) {
-    Plan plan = random_plan(model, seed, {.world_size = seed % 4 == 0 ? 6 : 8, .allows_cp = false});
+    Plan plan = random_plan(model, seed, {.world_size = seed % 4 == 0 ? 6 : 8, .most_cp = 2});
     std::mt19937_64 random(seed);
     std::map<ModuleKind, BlockEntries> strategies;
     for (ModulePlan& module : plan.modules) {
@@ -23,11 +23,18 @@ inline Plan random_strategy_plan(const Model& model, uint64_t& seed) {
           if (chunk.count(BlockRecompute::kAttention) > 0) chunk = Recompute{};
         }
       }
-      strategies[module.kind] = random_layer_strategy(*model.find(module.kind), module.tp, random);
+      strategies[module.kind] = random_layer_strategy(*model.find(module.kind), module.tp, random,
+                                                      /*has_whole_attention=*/module.cp > 1);
     }
     if (strategies.empty()) continue;
     return with_strategies(std::move(plan), std::move(strategies));
   }
+}
+
+/// Whether context-parallel ranks share out the rows of layers with a strategy.
+inline bool shares_rows_of_strategies(const Plan& plan) {
+  return std::any_of(plan.modules.begin(), plan.modules.end(),
+                     [](const ModulePlan& module) { return module.cp > 1 && !module.strategy.is_empty(); });
 }
 
 /// The strategies of a plan's modules.

@@ -135,7 +135,11 @@ std::vector<at::Tensor> ProgramBlock::given(const at::Tensor& x, const BlockData
 
 RunCall ProgramBlock::call_of(const BlockData& data) const {
   const Program& program = block_->program;
-  RunCall call{.draws = data.draws, .lengths = {}, .segments = data.segments, .parameters = parameters_};
+  RunCall call{.draws = data.draws,
+               .lengths = {},
+               .segments = data.segments,
+               .context = data.context,
+               .parameters = parameters_};
   for (size_t value = 0; value < is_transposed_.size(); ++value) {
     if (is_transposed_[value]) call.parameters[value].reset();
   }

@@ -14,9 +14,10 @@ namespace weft {
 /// What a block is run on besides the rows of the block before it.
 struct BlockData {
   const std::map<std::string, at::Tensor>& tensors;  ///< by name, whole
-  int64_t length = 0;                                ///< of the dim of samples (ProgramRows), on all ranks together
-  RunDraws draws = {};                               ///< where something is dropped
-  std::optional<PackedSegments> segments = std::nullopt;
+  int64_t length = 0;   ///< of the dim of samples (ProgramRows), on all tensor-parallel ranks together
+  RunDraws draws = {};  ///< where something is dropped
+  std::optional<PackedSegments> segments = std::nullopt;  ///< RunCall, here and below
+  std::shared_ptr<const ContextRows> context = nullptr;
 };
 
 /// A block of a program on one rank, a user's own or what a program computes of a layer: the parameters of its
