@@ -59,8 +59,9 @@ TEST(ProgramMemory, WithContextParallelismIsAboutTheLayers) {
       const BlockSetting setting{.tp = 2, .cp = cp, .cp_ulysses = ulysses, .precision = Precision::kBf16};
       const BlockMemory program = program_memory(with_program(own, 2), setting, segments);
       const BlockMemory usual = memory_of(module, own, setting, segments);
-      EXPECT_LE(program.saved, 1.01 * usual.saved) << "cp " << cp;
-      EXPECT_GE(program.saved, 0.7 * usual.saved) << "cp " << cp;
+      // Where heads are exchanged, a rank keeps its result as attention made it, too, which formulas do not count.
+      EXPECT_LE(program.saved, (ulysses > 1 ? 1.05 : 1.01) * usual.saved) << "cp " << cp;
+      EXPECT_GE(program.saved, 0.99 * usual.saved) << "cp " << cp;
       EXPECT_NEAR(program.saved_full, usual.saved_full, 0.01 * usual.saved_full);
       EXPECT_GT(program.workspace, 0);
     }
