@@ -264,46 +264,36 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
 
 BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const BlockSetting& setting,
                                  const Segments& segments, const ComputeRatios& ratios) const {
-  BlockTime total;
   const double tokens = num_tokens(segments);
-  if (tokens <= 0) return total;
-  if (block.program) return program_time_of(block, setting, segments, ratios);
+  if (tokens <= 0) return {};
   const DeviceRates rates = rates_of(*cluster_, setting.precision);
-  BlockCompute compute = compute_of(block, setting, rates, segments, tokens, slowdown_of(*cluster_));
-  total.attention.compute_ms = ratios.attention * compute.attention_ms;
+  const double slowdown = slowdown_of(*cluster_);
+  const auto meaning = block.program ? meanings_->of(block.program, ranks_of(setting)) : nullptr;
+  ProgramTime program;
+  if (meaning) program = program_time(*meaning, setting, *cluster_, segments);
+  BlockCompute rest = compute_of(block, setting, rates, segments, tokens, slowdown);
+  BlockTime total = program.time;
+  OpTime kernels = program.compute;
+  kernels += rest.sum;
+  total.attention.compute_ms = ratios.attention * rest.attention_ms;
   // What hides communication is what was measured, so every operator gets its part of it.
-  const auto scale = [&](double& pass_ms, double formula_ms, double kernels, double ratio) {
-    pass_ms = ratio * with_host_floor(formula_ms, kernels, cluster_->efficiency);
+  const auto scale = [&](double& pass_ms, double rest_ms, double num_kernels, double ratio) {
+    const double formula_ms = slowdown * pass_ms + rest_ms;
+    pass_ms = ratio * with_host_floor(formula_ms, num_kernels, cluster_->efficiency);
     return formula_ms > 0 ? pass_ms / formula_ms : 0;
   };
-  const OpTime& sum = compute.sum;
-  const double forward = scale(total.forward.compute_ms, sum.forward_ms, sum.forward_kernels, ratios.forward);
-  const double input =
-      scale(total.backward_input.compute_ms, sum.input_gradient_ms, sum.input_gradient_kernels, ratios.backward_input);
-  const double weight = scale(total.backward_weight.compute_ms, sum.weight_gradient_ms, sum.weight_gradient_kernels,
-                              ratios.backward_weight);
-  compute.scale(forward, input, weight);
-  Communication(module, block, setting, *cluster_, rates, tokens).add(compute.ops, total);
-  return total;
-}
-
-BlockTime AnalyticTimes::program_time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
-                                         const ComputeRatios& ratios) const {
-  const auto meaning = meanings_->of(block.program, ranks_of(setting));
-  ProgramTime program = program_time(*meaning, setting, *cluster_, segments);
-  BlockTime total = program.time;
-  const OpTime& sum = program.compute;
-  const double slowdown = slowdown_of(*cluster_);
-  const auto scale = [&](PassTime& pass, double kernels, double ratio) {
-    const double formula_ms = pass.compute_ms;
-    pass.compute_ms = ratio * with_host_floor(slowdown * formula_ms, kernels, cluster_->efficiency);
-    return formula_ms > 0 ? pass.compute_ms / formula_ms : 0;
-  };
-  const double forward = scale(total.forward, sum.forward_kernels, ratios.forward);
-  const double input = scale(total.backward_input, sum.input_gradient_kernels, ratios.backward_input);
-  const double weight = scale(total.backward_weight, sum.weight_gradient_kernels, ratios.backward_weight);
-  program.scale_ops(forward, input, weight);
-  add_communication(*meaning, setting, *cluster_, segments, program, total);
+  const double forward = scale(total.forward.compute_ms, rest.sum.forward_ms, kernels.forward_kernels, ratios.forward);
+  const double input = scale(total.backward_input.compute_ms, rest.sum.input_gradient_ms,
+                             kernels.input_gradient_kernels, ratios.backward_input);
+  const double weight = scale(total.backward_weight.compute_ms, rest.sum.weight_gradient_ms,
+                              kernels.weight_gradient_kernels, ratios.backward_weight);
+  if (meaning) {
+    program.scale_ops(slowdown * forward, slowdown * input, slowdown * weight);
+    add_communication(*meaning, setting, *cluster_, segments, program, total);
+  }
+  if (num_in_program(block) == block.ops.size()) return total;
+  rest.scale(forward, input, weight);
+  Communication(module, block, setting, *cluster_, rates, tokens).add(rest.ops, total);
   return total;
 }
 

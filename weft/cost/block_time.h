@@ -86,10 +86,6 @@ class AnalyticTimes final : public BlockTimes {
                     const ComputeRatios& ratios) const;
 
  private:
-  /// The same of a layer with a strategy.
-  BlockTime program_time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
-                            const ComputeRatios& ratios) const;
-
   const Cluster* cluster_;
   const OperatorTimes* measured_;
   std::shared_ptr<ProgramMeanings> meanings_;

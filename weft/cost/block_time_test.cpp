@@ -60,6 +60,14 @@ TEST(BlockTime, ALayerWithExpertsAndTheUsualStrategyTakesWhatItTakesWithoutOne) 
       expect_same(own.forward, usual.forward);
       expect_same(own.backward_input, usual.backward_input);
       expect_same(own.backward_weight, usual.backward_weight);
+      // With times of a profile, too, experts are there.
+      const ComputeRatios slow{.forward = 2, .backward_input = 3, .backward_weight = 4};
+      const BlockTime usual_slow = times.time_of(llm, llm.distinct_layers.front(), setting, segments, slow);
+      const BlockTime own_slow = times.time_of(*made, made->distinct_layers.front(), setting, segments, slow);
+      expect_same(own_slow.forward, usual_slow.forward);
+      expect_same(own_slow.backward_input, usual_slow.backward_input);
+      expect_same(own_slow.backward_weight, usual_slow.backward_weight);
+      EXPECT_GT(own_slow.forward.compute_ms, 1.9 * own.forward.compute_ms);
       EXPECT_GT(own.forward.ep_ms, 0);
       EXPECT_NEAR(own.forward.tp_ms, usual.forward.tp_ms, 1e-9 * usual.forward.tp_ms);
       EXPECT_NEAR(own.backward_input.tp_ms, usual.backward_input.tp_ms, 1e-9 * usual.backward_input.tp_ms);
