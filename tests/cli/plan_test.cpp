@@ -234,6 +234,30 @@ TEST(PlanVerb, SaysWhatWasProvenAndWhatWasGainedBeyondTheSpace) {
   EXPECT_NE(text.find("beyond this space"), std::string::npos) << text;
 }
 
+TEST(PlanVerb, SaysWhatWasProvenWithoutTheStrategyThatItFound) {
+  const TemporaryFolder folder;
+  const std::string space = folder.write("space.yaml", "llm: {tp: 8}\n");
+  const std::string workload =
+      folder.write("workload.yaml", "global_batch_samples: 64\nsequence_tokens: 1024\nprecision: bf16\n");
+  const auto run = [&](const char* how, const char* more) {
+    return run_weft({"plan", "--model", "llama3-8b", "--cluster", "dgx_h100", "--nodes", "2", "--workload", workload,
+                     "--space", space, "--fastest", how, more})
+        .out;
+  };
+  const Json found = Json::parse(run("--json", "--explain"));
+  const Json &strategy = found["strategy"], &usual = strategy["usual"];
+  EXPECT_EQ(found["optimal"], false);
+  EXPECT_EQ(usual["optimal"], true);
+  EXPECT_LT(found["step_time_ms"], strategy["usual_ms"]);
+  EXPECT_NEAR(strategy["usual_ms"].get<double>(),
+              usual["bound_ms"].get<double>() * (1 - usual["improved_by"].get<double>()), 1e-6);
+  const std::string text = run("--top", "3");
+  EXPECT_NE(text.find("with the usual strategy, optimal in this space: "), std::string::npos) << text;
+  EXPECT_EQ(text.find("not proven"), std::string::npos) << text;
+  EXPECT_NE(text.find("1f1b, with a strategy "), std::string::npos) << text;
+  EXPECT_EQ(run("--top", "3"), text) << "same inputs, same plan";
+}
+
 TEST(PlanVerb, RefusesMarginsAndSystemsThatAreNone) {
   const auto refused = [](std::vector<std::string> more) {
     std::vector<std::string> all = {"plan", "--model", "llama3-8b", "--cluster", "dgx_h100", "--workload", "text_4k"};

@@ -374,7 +374,7 @@ Result<std::string> search(const PlanOptions& options) {
   }
   std::string text = fmt::format("{}\n", chosen.candidate.text(chosen.plan)) + layers_text(chosen.plan);
   text += to_text(chosen.plan, report) + headroom_text(chosen.plan, report, how.memory_margin);
-  text += "\n" + search_text(result);
+  text += "\n" + search_text(result, gain ? &*gain : nullptr);
   if (gain) text += strategy_text(*gain, report, options.explains);
   if (free) text += target_text(*target, chosen, *free);
   if (how.top > 1) text += "\n" + comparison_text(result);

@@ -26,11 +26,16 @@ std::string recomputed_text(std::span<const RecomputeRun> recompute) {
 }
 
 std::string settings_of(const FoundPlan& found) {
-  return found.candidate.text(found.plan);
+  return found.candidate.text(found.plan) + (strategy_of(found.plan).empty() ? "" : ", with a strategy");
+}
+
+/// One with a strategy and one without may have the same settings.
+bool is_chosen(const FoundPlan& found, const PlanSearchResult& result) {
+  return result.chosen->candidate == found.candidate && strategy_of(result.chosen->plan) == strategy_of(found.plan);
 }
 
 bool is_fastest(const PlanSearchResult& result) {
-  return result.chosen->candidate == result.best.front().candidate;
+  return is_chosen(result.best.front(), result);
 }
 
 std::string slower_text(double slower_by) {
@@ -42,6 +47,8 @@ std::string slower_text(double slower_by) {
 std::string error_text(const FoundPlan& found) {
   return fmt::format("± {}", format_percent(spread_of(found.steps_ms).error_ms / found.step_time_ms));
 }
+
+constexpr std::string_view kThisPlan = "this plan";
 
 /// What was done beyond the space.
 std::string improved_text(const PlanSearchResult& result) {
@@ -70,7 +77,7 @@ std::string drawn_text(const PlanSearchResult& result) {
                      is_fastest(result) ? "" : " the fastest that was found");
 }
 
-std::string proof_text(const PlanSearchResult& result) {
+std::string proof_text(const PlanSearchResult& result, std::string_view of_what) {
   if (result.batches > 0) return drawn_text(result) + improved_text(result);
   if (result.improved_by > 0) {
     return (result.is_optimal ? fmt::format("optimal in this space: {:.1f} ms\n", result.bound_ms)
@@ -78,9 +85,8 @@ std::string proof_text(const PlanSearchResult& result) {
                                             result.bound_ms)) +
            improved_text(result);
   }
-  const std::string of_what = is_fastest(result) ? "this plan" : "the fastest that was found";
   if (result.is_optimal) {
-    return is_fastest(result)
+    return of_what == kThisPlan
                ? "optimal: nothing in this space is faster\n"
                : fmt::format("optimal: nothing in this space is faster than {:.1f} ms\n", result.bound_ms);
   }
@@ -158,7 +164,7 @@ std::string layers_text(const Plan& plan) {
   return text;
 }
 
-std::string search_text(const PlanSearchResult& result) {
+std::string search_text(const PlanSearchResult& result, const StrategyGain* gain) {
   const SearchCounts& c = result.counts;
   std::string text = fmt::format(
       "{} candidates: {} slower by their work alone, {} by their schedule, {} in any placement that fits, {} over "
@@ -167,7 +173,12 @@ std::string search_text(const PlanSearchResult& result) {
       with_commas(c.slower_by_placement), with_commas(c.over_memory), with_commas(c.evaluated));
   if (c.not_expressed > 0) text += fmt::format(", {} without settings of the system", with_commas(c.not_expressed));
   if (c.left > 0) text += fmt::format(", {} not looked at", with_commas(c.left));
-  return text + "\n" + proof_text(result) + choice_text(result);
+  text += "\n";
+  // Of strategies nothing is proven.
+  text += gain != nullptr && gain->usual
+              ? "with the usual strategy, " + proof_text(*gain->usual, "the fastest that was found")
+              : proof_text(result, is_fastest(result) ? kThisPlan : "the fastest that was found");
+  return text + choice_text(result);
 }
 
 std::string strategy_text(const StrategyGain& gain, const PlanReport& report, bool explains) {
@@ -212,7 +223,7 @@ std::string comparison_text(const PlanSearchResult& result) {
   const FoundPlan& fastest = result.best.front();
   size_t num_ties = 0;
   const auto add = [&](const FoundPlan& found) {
-    const bool is_marked = !is_fastest(result) && found.candidate == result.chosen->candidate;
+    const bool is_marked = !is_fastest(result) && is_chosen(found, result);
     table.add({settings_of(found) + (is_marked ? " (chosen)" : ""), fmt::format("{:.1f}", found.step_time_ms),
                format_percent(found.step_time_ms / fastest.step_time_ms - 1)});
     num_ties += found.ties.size();
@@ -220,7 +231,7 @@ std::string comparison_text(const PlanSearchResult& result) {
   bool has_chosen = false;
   for (const FoundPlan& found : result.best) {
     add(found);
-    has_chosen |= found.candidate == result.chosen->candidate;
+    has_chosen |= is_chosen(found, result);
   }
   if (!has_chosen) add(*result.chosen);
   std::string text = table.text();
@@ -304,6 +315,15 @@ Json to_json(const Explanation& explanation) {
 
 Json to_json(const StrategyGain& gain, const PlanReport& report) {
   Json json = {{"usual_ms", gain.usual_ms}, {"step_time_ms", gain.ms}, {"num_tried", gain.num_tried}};
+  if (gain.usual) {
+    const PlanSearchResult& usual = *gain.usual;
+    json["usual"] = {{"optimal", usual.is_optimal},
+                     {"bound_ms", usual.bound_ms},
+                     {"gap", usual.gap()},
+                     {"improved_by", usual.improved_by},
+                     {"beyond_space", usual.is_beyond_space},
+                     {"num_drawn", usual.num_drawn}};
+  }
   for (const ModuleGain& module : gain.modules)
     json["layers"][std::string(name_of(module.module))] = {{"usual_ms", module.usual_ms}, {"ms", module.ms}};
   if (report.profile) json["relative_to_measured_layers"] = is_relative(report);

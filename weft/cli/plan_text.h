@@ -14,7 +14,7 @@ namespace weft {
 std::string layers_text(const Plan& plan);
 
 /// What became of the candidates, how sure the answer is, and why another plan than the fastest was chosen.
-std::string search_text(const PlanSearchResult& result);
+std::string search_text(const PlanSearchResult& result, const StrategyGain* gain = nullptr);
 
 /// What the plan leaves free of a device, and which systems have settings for it.
 std::string headroom_text(const Plan& plan, const PlanReport& report, double memory_margin);

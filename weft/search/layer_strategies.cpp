@@ -20,8 +20,10 @@ namespace {
 
 /// Of what layers take: where a strategy gains less, no plan is tried with it.
 constexpr double kLeastLayerGain = 3e-3;
-/// Of the search before, the time that strategies may take, or so many seconds.
-constexpr double kTimeShare = 0.2, kLeastTime_s = 0.02;
+/// Of the time that the search took, what must be left: one plan on drawn batches can take as long.
+constexpr double kLeastShareLeft = 0.2, kLeastTime_s = 0.02;
+/// Of those that were found, the fastest.
+constexpr size_t kMostPlans = 8;
 /// What a strategy hardly ever gains: degrees whose layers alone take longer than the best plan by more are left out.
 constexpr double kMostGain = 0.15;
 
@@ -223,23 +225,23 @@ PlanSpace around(const FoundPlan& found, const Model& model, PlanSpace space) {
 /// Tries strategies until the time is over.
 class LayerImprover {
  public:
-  LayerImprover(const PlanProblem& problem, const PlanSearchOptions& options, double most_s, PlanSearchResult& result)
+  LayerImprover(const PlanProblem& problem, const PlanSearchOptions& options, PlanSearchResult& result)
       : problem_(problem),
         options_(options),
-        end_ms_(now_ms() + most_s * 1e3),
-        usual_ms_(result.best.front().step_time_ms),
+        end_ms_(now_ms() + options.time_limit_s * 1e3),
+        usual_(result),
         result_(result) {}
 
   void run() {
-    const double bound_ms = result_.bound_ms;
-    const std::vector<FoundPlan> found = result_.best;
-    for (const FoundPlan& each : found) try_on(each);
-    try_degrees(found.front());
+    for (size_t i = 0; i < std::min(kMostPlans, usual_.best.size()); ++i) try_on(usual_.best[i]);
+    try_degrees(usual_.best.front());
     if (!gain_) return;
     gain_->num_tried = num_tried_;
     // Other plans were not tried with it.
     result_.is_optimal = false;
-    result_.bound_ms = std::min(bound_ms, result_.bound_ms);
+    result_.improved_by = 0;
+    result_.bound_ms = std::min(usual_.bound_ms, result_.best.front().step_time_ms);
+    gain_->usual = std::move(usual_);
   }
 
   std::optional<StrategyGain> gain() const { return gain_; }
@@ -260,7 +262,7 @@ class LayerImprover {
 
   void keep(const FasterLayers& layers) {
     gain_ = StrategyGain{.strategy = layers.strategy,
-                         .usual_ms = usual_ms_,
+                         .usual_ms = usual_.best.front().step_time_ms,
                          .ms = result_.best.front().step_time_ms,
                          .modules = layers.gains};
   }
@@ -288,7 +290,7 @@ class LayerImprover {
       PlanProblem near = problem_;
       near.space = around(found, problem_.model, problem_.space);
       Result<PlanSearchResult> searched = search_with(layers.strategy, near, options_left());
-      if (searched && take_over(*std::move(searched), least_gain(), result_)) keep(layers);
+      if (searched && take_over(*std::move(searched))) keep(layers);
       if (fits) return;  // what is slimmer is slower
     }
   }
@@ -316,11 +318,30 @@ class LayerImprover {
     made.bound_ms = std::min(made.bound_ms, made.step_time_ms);
     made.simplicity.lacks_export = true;
     made.ties.clear();
+    ++result_.num_drawn;
     result_.chosen = made;
-    result_.best.insert(result_.best.begin(), std::move(made));
-    if (result_.best.size() > std::max<size_t>(1, options_.top)) result_.best.pop_back();
+    put_in_front({std::move(made)});
     keep(layers);
     return true;
+  }
+
+  /// Plans of a search with a strategy, where its best is faster: whether it is.
+  bool take_over(PlanSearchResult found) {
+    result_.num_drawn += found.num_drawn;
+    if (!is_faster(found, least_gain(), result_)) return false;
+    result_.chosen = std::move(found.chosen);
+    result_.is_beyond_space = found.is_beyond_space;
+    put_in_front(std::move(found.best));
+    return true;
+  }
+
+  /// Of the plans that were there those stay that are among the fastest.
+  void put_in_front(std::vector<FoundPlan> plans) {
+    std::vector<FoundPlan>& best = result_.best;
+    best.insert(best.begin(), std::make_move_iterator(plans.begin()), std::make_move_iterator(plans.end()));
+    std::stable_sort(best.begin(), best.end(),
+                     [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
+    best.resize(std::min(best.size(), std::max<size_t>(1, options_.top)));
   }
 
   /// Whether layers of the llm alone, spread evenly, take longer than the best plan by more than a strategy gains.
@@ -365,7 +386,7 @@ class LayerImprover {
       PlanSearchOptions how = options_left();
       how.improves = false;
       Result<PlanSearchResult> searched = search_with(layers.strategy, problem, how);
-      if (!searched || !take_over(*std::move(searched), least_gain(), result_)) continue;
+      if (!searched || !take_over(*std::move(searched))) continue;
       keep(layers);
       // Its encoders may have strategies, too.
       try_on(FoundPlan(result_.best.front()));
@@ -375,7 +396,7 @@ class LayerImprover {
   const PlanProblem& problem_;
   const PlanSearchOptions& options_;
   double end_ms_;
-  double usual_ms_;
+  PlanSearchResult usual_;
   PlanSearchResult& result_;
   std::optional<StrategyGain> gain_;
   int64_t num_tried_ = 0;
@@ -413,13 +434,8 @@ Result<std::vector<FasterLayers>> faster_layers(const Plan& plan, const Profile*
 Result<std::optional<StrategyGain>> improve_layers(const PlanProblem& problem, const PlanSearchOptions& options,
                                                    PlanSearchResult& result, double spent_s) {
   if (result.best.empty()) return std::optional<StrategyGain>();
-  double most_s = std::max(kLeastTime_s, kTimeShare * spent_s);
-  // One plan on drawn batches can take longer than what is left of a search that its time ended.
-  if (result.batches > 0 && std::isfinite(most_s) && options.time_limit_s < most_s)
-    return std::optional<StrategyGain>();
-  most_s = std::min(options.time_limit_s, most_s);
-  if (most_s < kLeastTime_s) return std::optional<StrategyGain>();
-  LayerImprover improver(problem, options, most_s, result);
+  if (options.time_limit_s < std::max(kLeastTime_s, kLeastShareLeft * spent_s)) return std::optional<StrategyGain>();
+  LayerImprover improver(problem, options, result);
   improver.run();
   return improver.gain();
 }

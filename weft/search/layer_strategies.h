@@ -20,8 +20,8 @@ Result<std::vector<FasterLayers>> faster_layers(const Plan& plan, const Profile*
                                                 std::optional<ModuleKind> only = {});
 
 /// Of a family's model, strategies of layers are tried on the plans that were found and on other degrees of tensor
-/// parallelism that could be faster with one, in a part of the time that the search took (`spent_s`). The fastest plan
-/// never gets worse. Nothing where the usual strategy stays.
+/// parallelism that could be faster with one. The fastest plan never gets worse. A search that took most of its time
+/// (`spent_s`) leaves none for it. Nothing where the usual strategy stays.
 Result<std::optional<StrategyGain>> improve_layers(const PlanProblem& problem, const PlanSearchOptions& options,
                                                    PlanSearchResult& result, double spent_s);
 

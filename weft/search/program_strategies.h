@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include "weft/search/strategy_search.h"
@@ -18,6 +17,6 @@ Result<std::vector<ModuleStrategy>> offered_strategies(const Model& model, const
 /// plans that were found first, and takes over what is faster: the fastest plan never gets worse. A family's model is
 /// improve_layers'. Nothing where the usual strategy stays, or the space allows no other.
 Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& problem, const PlanSearchOptions& options,
-                                                          PlanSearchResult& result, double spent_s = INFINITY);
+                                                          PlanSearchResult& result, double spent_s = 0);
 
 }  // namespace weft

@@ -40,8 +40,8 @@ PlanProblem problem_of(Model model, int64_t samples, int64_t tp) {
   return problem;
 }
 
-PlanSearchResult searched(const PlanProblem& problem) {
-  auto result = search_plans(problem.model, problem.cluster, problem.workload, problem.space, {});
+PlanSearchResult searched(const PlanProblem& problem, const PlanSearchOptions& options = {}) {
+  auto result = search_plans(problem.model, problem.cluster, problem.workload, problem.space, options);
   WEFT_CHECK(result.ok(), "{}", result.error().message());
   return *std::move(result);
 }
@@ -122,6 +122,40 @@ TEST(ProgramStrategySearch, NeverMakesAPlanOfAFamilySlower) {
     }
   }
   EXPECT_GT(num_gains, 0);
+}
+
+TEST(ProgramStrategySearch, OfAFamilyDoesNotDependOnHowLongTheSearchTook) {
+  PlanProblem problem = family_problem("llama3-8b", "dgx_h100", 8);
+  const auto improved = [&](double spent_s) {
+    PlanSearchResult result = searched(problem);
+    const auto gain = improve_by_strategies(problem, {}, result, spent_s);
+    WEFT_CHECK(gain.ok() && gain->has_value(), "no strategy is faster");
+    return std::pair(result.best.front().step_time_ms, (*gain)->num_tried);
+  };
+  EXPECT_EQ(improved(1e-6), improved(1));
+}
+
+TEST(ProgramStrategySearch, OfAFamilyLeavesWhatWasProvenAsItIs) {
+  const PlanProblem problem = family_problem("llama3-8b", "dgx_h100", 8);
+  const PlanSearchOptions options{.top = 3};
+  PlanSearchResult result = searched(problem, options);
+  const PlanSearchResult usual = result;
+  ASSERT_TRUE(usual.is_optimal);
+  ASSERT_GE(usual.best.size(), 2u);
+  const auto gain = improve_by_strategies(problem, options, result);
+  ASSERT_TRUE(gain.ok() && gain->has_value());
+  // Of strategies nothing is proven.
+  EXPECT_FALSE(result.is_optimal);
+  ASSERT_TRUE((*gain)->usual);
+  EXPECT_TRUE((*gain)->usual->is_optimal);
+  EXPECT_EQ((*gain)->usual->bound_ms, usual.bound_ms);
+  // Plans without one are still among the fastest.
+  ASSERT_EQ(result.best.size(), 3u);
+  EXPECT_FALSE(strategy_of(result.best.front().plan).empty());
+  for (size_t i = 1; i < result.best.size(); ++i)
+    EXPECT_LE(result.best[i - 1].step_time_ms, result.best[i].step_time_ms);
+  const auto is_usual = [&](const FoundPlan& found) { return found.step_time_ms == usual.best.front().step_time_ms; };
+  EXPECT_EQ(std::count_if(result.best.begin(), result.best.end(), is_usual), 1);
 }
 
 // A step with fewer samples than devices leaves large models tensor-parallel, whatever the space allows.

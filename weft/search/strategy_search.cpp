@@ -125,12 +125,8 @@ Result<PlanSearchResult> search_with(const PlanStrategy& strategy, const PlanPro
   return result;
 }
 
-bool take_over(PlanSearchResult found, double least_gain, PlanSearchResult& result) {
-  if (found.best.empty()) return false;
-  if (found.best.front().step_time_ms >= result.best.front().step_time_ms * (1 - least_gain)) return false;
-  found.counts = result.counts;
-  result = std::move(found);
-  return true;
+bool is_faster(const PlanSearchResult& found, double least_gain, const PlanSearchResult& result) {
+  return !found.best.empty() && found.best.front().step_time_ms < result.best.front().step_time_ms * (1 - least_gain);
 }
 
 }  // namespace weft

@@ -38,6 +38,8 @@ struct StrategyGain {
   double ms = 0;        ///< with it
   int64_t num_tried = 0;
   std::vector<ModuleGain> modules = {};  ///< of layers of families
+  /// Of layers of families: the search without strategies, of which alone something was proven.
+  std::optional<PlanSearchResult> usual = std::nullopt;
 };
 
 /// The same problem with a strategy: its model does what the strategy says, and modules have the strategy's degrees.
@@ -48,8 +50,8 @@ Result<PlanProblem> problem_with(const PlanStrategy& strategy, PlanProblem probl
 Result<PlanSearchResult> search_with(const PlanStrategy& strategy, const PlanProblem& problem,
                                      const PlanSearchOptions& options);
 
-/// A search with a strategy becomes the result where its best plan is faster by such a share. The counts stay.
-bool take_over(PlanSearchResult found, double least_gain, PlanSearchResult& result);
+/// Whether the best plan of a search is faster than the result's by such a share.
+bool is_faster(const PlanSearchResult& found, double least_gain, const PlanSearchResult& result);
 
 /// What is faster by less is not worth another strategy.
 inline constexpr double kLeastStrategyGain = 1e-4;
