@@ -50,8 +50,8 @@ TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
               has_nodes);
   EXPECT_TRUE(has_zero2 && has_pp && has_unfused && has_exposed_reduction);
   EXPECT_TRUE(has_sequence_parallel && has_chunks && has_exposed_rows);
-  EXPECT_GE(systems.size(), 6U);
-  EXPECT_GE(models_with_tp.size(), 6U);
+  EXPECT_GE(systems.size(), 7U);
+  EXPECT_GE(models_with_tp.size(), 9U);
 }
 
 TEST(RunLibrary, StepTimesFollowFromThroughput) {
@@ -87,7 +87,7 @@ TEST(RunLibrary, TensorParallelismThatOverlapsNothingTakesLonger) {
   const std::vector<LibraryRun> runs = *prepare(all);
   int num_runs = 0;
   for (const LibraryRun& run : runs) {
-    if (run.prepared.run.overlaps_tp) continue;
+    if (run.prepared.run.overlaps_tp || run.prepared.run.tp == 1) continue;
     PreparedRun with = run.prepared;
     with.plan.overlap_tp = true;
     EXPECT_FALSE(run.prepared.plan.overlap_tp);
@@ -95,7 +95,7 @@ TEST(RunLibrary, TensorParallelismThatOverlapsNothingTakesLonger) {
     EXPECT_GT(predict_ms(run.prepared, efficiency), 1.01 * predict_ms(with, efficiency)) << run.prepared.run.name;
     ++num_runs;
   }
-  EXPECT_EQ(num_runs, 2);
+  EXPECT_GE(num_runs, 25);
 }
 
 TEST(RunLibrary, SoftwareChangesItsOwnFieldsAlone) {
