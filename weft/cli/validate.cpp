@@ -131,8 +131,14 @@ Result<Validation> with_fits(Validation v, const ValidateOptions& options) {
     if (count > v.measured_runs.size())
       return bad_flag("--folds", fmt::format("is {}, but there are only {} runs", folds, v.measured_runs.size()),
                       "Give fewer.");
+    const Folds parts = folds_of(v.measured_runs, count);
+    if (!parts.has_whole_models)
+      v.warnings.push_back(
+          fmt::format("--folds is {}, but the runs are of {} only: each part is predicted by a fit "
+                      "that has seen its models",
+                      folds, counted(static_cast<int64_t>(parts.num_models), "model")));
     v.folded = cross_validate(
-        v.measured_runs, [&](size_t run) { return run % count; }, count,
+        v.measured_runs, [&](size_t run) { return parts.part_of_run[run]; }, count,
         [&](size_t done) { show_progress(fmt::format("measurements: {} of {} folds", done, count)); });
   }
   show_progress("");
@@ -300,7 +306,9 @@ void add_validate(Verbs& verbs) {
               "YAML or JSON file, or a name in scenarios/clusters (default with --published: the paper's)")
       .named("C");
   verb.option("--folds", options->folds,
-              "Predict each of N parts of the measurements by a fit to the others (2 to 100; default: no fit)")
+              "Predict each of N parts of the measurements, models kept whole, by a fit to the others (2 to 100; "
+              "default: no "
+              "fit)")
       .named("N");
   verb.option("--calibrate-to", options->calibrate_to,
               "Fit the cluster's efficiency to all these runs and write the cluster there")

@@ -15,6 +15,7 @@ namespace {
 constexpr IntegerRange kRunCountRange{1, 1 << 26};
 constexpr NumberRange kStepSecondsRange{1e-6, 1e6};
 constexpr NumberRange kTokensRange{1e-3, 1e9};
+constexpr NumberRange kBucketsRange{1e-3, 1e6};
 
 const std::vector<std::string>& recomputation_names() {
   static const std::vector<std::string> names = {"none", "selective", "half", "full"};
@@ -57,6 +58,8 @@ Result<TrainingRun> read_run(const Document& document, const TableModels& models
   run.zero = fields.integer_or("zero", 0, {0, 3});
   run.sequence_parallel = fields.flag_or("sequence_parallel", false);
   run.overlaps_dp = fields.flag_or("overlap", false);
+  run.overlaps_tp = fields.flag_or("overlap_tp", true);
+  run.buckets_mb = fields.number_or("buckets_mb", run.buckets_mb, kBucketsRange);
   run.fused_attention = fields.flag_or("fused_attention", true);
   run.patches_per_image = fields.integer_or("patches_per_image", 0, {0, 1 << 26});
   run.recompute = static_cast<Recomputation>(fields.choice("recompute", recomputation_names()));

@@ -20,8 +20,8 @@ RunLibrary library() {
 TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
   bool has_zero3 = false, has_cp = false, has_ep = false, has_overlap = false, has_fused = false, has_kept = false;
   bool has_full = false, has_half = false, has_nodes = false, has_zero2 = false, has_pp = false, has_unfused = false;
-  bool has_exposed_reduction = false;
-  std::set<std::string> systems;
+  bool has_exposed_reduction = false, has_sequence_parallel = false, has_chunks = false, has_exposed_rows = false;
+  std::set<std::string> systems, models_with_tp;
   for (const PublishedTable& table : library().tables) {
     EXPECT_FALSE(table.not_alike.empty()) << table.source;
     EXPECT_TRUE(table.software == "weft" || table.url.starts_with("https://")) << table.source;
@@ -40,12 +40,18 @@ TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
       has_full |= run.recompute == Recomputation::kFull;
       has_half |= run.recompute == Recomputation::kHalf;
       has_nodes |= run.num_devices > table.cluster.devices_per_node;
+      has_sequence_parallel |= run.tp > 1 && run.sequence_parallel;
+      has_chunks |= run.vpp > 1;
+      has_exposed_rows |= run.tp > 1 && !run.overlaps_tp;
+      if (run.tp > 1) models_with_tp.insert(run.model->name);
     }
   }
   EXPECT_TRUE(has_zero3 && has_cp && has_ep && has_overlap && has_fused && has_kept && has_full && has_half &&
               has_nodes);
   EXPECT_TRUE(has_zero2 && has_pp && has_unfused && has_exposed_reduction);
-  EXPECT_GE(systems.size(), 5U);
+  EXPECT_TRUE(has_sequence_parallel && has_chunks && has_exposed_rows);
+  EXPECT_GE(systems.size(), 7U);
+  EXPECT_GE(models_with_tp.size(), 9U);
 }
 
 TEST(RunLibrary, StepTimesFollowFromThroughput) {
@@ -58,6 +64,38 @@ TEST(RunLibrary, StepTimesFollowFromThroughput) {
     }
   }
   FAIL() << "the run is gone";
+}
+
+// Megatron Core's rule: 40 million gradients in fp32, or a million for each data-parallel rank.
+TEST(RunLibrary, BucketsOfNeMoFollowItsRule) {
+  int num_runs = 0, num_larger = 0;
+  for (const PublishedTable& table : library().tables) {
+    if (table.software != "nemo") continue;
+    for (const TrainingRun& run : table.runs) {
+      EXPECT_EQ(run.buckets_mb, std::max(160.0, 4.0 * static_cast<double>(run.dp))) << run.name;
+      EXPECT_EQ(plan_of(run, table.cluster)->buckets_mb, run.buckets_mb) << run.name;
+      ++num_runs;
+      num_larger += run.buckets_mb > 160 ? 1 : 0;
+    }
+  }
+  EXPECT_GE(num_runs, 30);
+  EXPECT_GT(num_larger, 0);
+}
+
+TEST(RunLibrary, TensorParallelismThatOverlapsNothingTakesLonger) {
+  const RunLibrary all = library();
+  const std::vector<LibraryRun> runs = *prepare(all);
+  int num_runs = 0;
+  for (const LibraryRun& run : runs) {
+    if (run.prepared.run.overlaps_tp || run.prepared.run.tp == 1) continue;
+    PreparedRun with = run.prepared;
+    with.plan.overlap_tp = true;
+    EXPECT_FALSE(run.prepared.plan.overlap_tp);
+    const Efficiency efficiency = shipped(all).efficiency_of(run);
+    EXPECT_GT(predict_ms(run.prepared, efficiency), 1.01 * predict_ms(with, efficiency)) << run.prepared.run.name;
+    ++num_runs;
+  }
+  EXPECT_GE(num_runs, 25);
 }
 
 TEST(RunLibrary, SoftwareChangesItsOwnFieldsAlone) {
@@ -77,8 +115,7 @@ TEST(RunLibrary, ShippedValuesPredictPublishedRuns) {
   const std::vector<LibraryRun> runs = *prepare(all);
   const Accuracy accuracy = accuracy_of(predict(runs, shipped(all)));
   EXPECT_LE(accuracy.mean_error_percent, 6);
-  // MPT-30B with 8,192 tokens on one node, which no term explains; all others are within 25 %.
-  EXPECT_LE(accuracy.max_error_percent, 27);
+  EXPECT_LE(accuracy.max_error_percent, 25);
 }
 
 // 48 layers of width 7,168 on eight devices of 80 GiB: 8,192 tokens a device do not fit, 6,144 just do.

@@ -111,7 +111,8 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
                    .mbs = run.micro_batch,
                    .microbatches = run.global_batch / (run.dp * run.micro_batch)};
   plan.overlap_dp = run.overlaps_dp;
-  plan.overlap_tp = true;  // as the systems did that ran them
+  plan.overlap_tp = run.overlaps_tp;
+  plan.buckets_mb = run.buckets_mb;
   const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice);
   if (!violations.empty())
     return bad_run(run, violations.front().field, violations.front().message, "Correct the row.");

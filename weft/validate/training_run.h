@@ -31,6 +31,8 @@ struct TrainingRun {
   bool sequence_parallel = false;
   bool fused_attention = false;
   bool overlaps_dp = false;  ///< gathers, scatters and reductions run beside compute
+  bool overlaps_tp = true;   ///< communication of input gradients runs behind weight gradients
+  double buckets_mb = 64;    ///< of gradients that are reduced together
   Recomputation recompute = Recomputation::kFull;
   double measured_ms = 0;
 };

@@ -1,11 +1,20 @@
 #include "weft/validate/validation.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
 
 namespace weft {
+namespace {
+
+/// What tells a GPT from others. The length of its sequences does not.
+std::array<int64_t, 4> sizes_of(const TrainingRun& run) {
+  return {run.hidden_size, run.num_heads, run.num_layers, run.vocabulary};
+}
+
+}  // namespace
 
 std::vector<PredictedRun> predict(const std::vector<PreparedRun>& runs, const Efficiency& efficiency) {
   std::vector<PredictedRun> predicted;
@@ -41,6 +50,20 @@ std::vector<PredictedRun> cross_validate(const std::vector<PreparedRun>& runs,
     if (progress) progress(group + 1);
   }
   return predicted;
+}
+
+Folds folds_of(const std::vector<PreparedRun>& runs, size_t num_parts) {
+  std::vector<std::array<int64_t, 4>> models;
+  std::vector<size_t> model_of_run;
+  for (const PreparedRun& run : runs) {
+    const auto found = std::find(models.begin(), models.end(), sizes_of(run.run));
+    model_of_run.push_back(static_cast<size_t>(found - models.begin()));
+    if (found == models.end()) models.push_back(sizes_of(run.run));
+  }
+  Folds folds{.num_models = models.size(), .has_whole_models = models.size() >= num_parts};
+  for (size_t run = 0; run < runs.size(); ++run)
+    folds.part_of_run.push_back((folds.has_whole_models ? model_of_run[run] : run) % num_parts);
+  return folds;
 }
 
 std::vector<std::string> suspicions(const std::vector<PredictedRun>& runs) {

@@ -32,6 +32,15 @@ std::vector<PredictedRun> cross_validate(const std::vector<PreparedRun>& runs,
                                          const std::function<size_t(size_t run)>& group_of, size_t num_groups,
                                          const std::function<void(size_t)>& progress = {});
 
+/// Which of `num_parts` parts each run is in. All runs of a model are in one, so that no fit sees the model that it
+/// predicts; of fewer models than parts, runs are dealt out one by one.
+struct Folds {
+  std::vector<size_t> part_of_run;
+  size_t num_models = 0;
+  bool has_whole_models = false;
+};
+Folds folds_of(const std::vector<PreparedRun>& runs, size_t num_parts);
+
 /// What in a table of runs looks like a mistaken unit: predictions that are far off everywhere in one direction.
 std::vector<std::string> suspicions(const std::vector<PredictedRun>& runs);
 

@@ -1,6 +1,7 @@
 #include "weft/validate/validation.h"
 
 #include <cmath>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -48,6 +49,32 @@ TEST(Validation, EachPublishedModelIsPredictedByAFitToTheOthers) {
       runs, [](size_t run) { return run / 2; }, 4, [&](size_t done) { told = done; });
   EXPECT_EQ(told, 4u);
   EXPECT_LE(accuracy_of(left_out).mean_error_percent, 5);
+}
+
+TEST(Validation, FoldsKeepModelsWhole) {
+  const std::vector<PreparedRun> runs = *prepare(published().runs, a100());
+  for (const size_t num_parts : {2U, 3U, 4U}) {
+    const Folds folds = folds_of(runs, num_parts);
+    ASSERT_EQ(folds.part_of_run.size(), runs.size());
+    EXPECT_EQ(folds.num_models, 4U);
+    EXPECT_TRUE(folds.has_whole_models);
+    std::set<size_t> parts(folds.part_of_run.begin(), folds.part_of_run.end());
+    EXPECT_EQ(parts.size(), num_parts) << "every part has runs";
+    for (size_t i = 0; i < runs.size(); i += 2) EXPECT_EQ(folds.part_of_run[i], folds.part_of_run[i + 1]) << i;
+  }
+  // More parts than models: by runs, and it is said.
+  const Folds many = folds_of(runs, 5);
+  EXPECT_FALSE(many.has_whole_models);
+  EXPECT_EQ(many.part_of_run, (std::vector<size_t>{0, 1, 2, 3, 4, 0, 1, 2}));
+}
+
+TEST(Validation, SequencesOfOtherLengthsAreOfTheSameModel) {
+  std::vector<PreparedRun> runs = *prepare(published().runs, a100());
+  runs.resize(4);
+  runs[1].run.sequence_length *= 2;
+  EXPECT_EQ(folds_of(runs, 2).num_models, 2U);
+  runs[1].run.vocabulary += 128;
+  EXPECT_EQ(folds_of(runs, 2).num_models, 3U);
 }
 
 TEST(Validation, MemoryPartsEqualThePublishedOnes) {
