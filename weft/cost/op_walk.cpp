@@ -123,7 +123,22 @@ void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContex
   walk_product(in, rows, out, context);
 }
 
+namespace {
+
+/// The first product is the gradient, in exact numbers; others are added to it.
+void add_gradient_apart(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  CountedTensor& gradient = *context.apart;
+  if (gradient.is_defined() && (!context.is_half() || context.has_own_kernels()))
+    return walk_weight_product(rows, in, out, context);
+  const CountedTensor product = context.make(in * out * context.element_bytes);
+  walk_weight_product(rows, in, out, context);
+  if (!gradient.is_defined()) gradient = context.is_half() ? context.make(in * out * context.exact_bytes) : product;
+}
+
+}  // namespace
+
 void walk_weight_gradient(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  if (context.apart != nullptr) return add_gradient_apart(rows, in, out, context);
   if (context.adds_in_place || context.has_own_kernels()) return walk_weight_product(rows, in, out, context);
   const CountedTensor product = context.make(in * out * context.element_bytes);
   walk_weight_product(rows, in, out, context);

@@ -41,13 +41,9 @@ void SegmentWalk::walk_attention_of(size_t member) {
   const HeadCounts heads = operators_.heads(index);
   const int64_t groups = heads.kv_heads;
   const WalkContext own = own_context(member);
-  // Ranks that share rows out attend together, also those without any.
-  const bool attends = own.shared ? groups > 0 : packed.elements() > 0;
   const bool is_cut = !operators_.flow().inside_axes(index).empty();
-  if (!attends) {
-    own.add_step([](const CountedTensor& dy) { return dy; });
-    set_made(member, make_result(member));
-  } else if (is_cut) {
+  if (!attends(member)) return set_made(member, is_cut ? walk_sent_keys(member) : make_result(member));
+  if (is_cut) {
     set_made(member, walk_cut_attention(member));
   } else if (operators_.is_layer()) {
     // The layers' own, of all queries before all keys; one group lies like that already.
@@ -104,39 +100,67 @@ CountedTensor SegmentWalk::walk_whole_attention(size_t member, int64_t groups) {
   return result;
 }
 
+SegmentWalk::KeySteps SegmentWalk::key_steps(size_t member) const {
+  const ProgramFlow& flow = operators_.flow();
+  const size_t index = segment_.members[member].op;
+  const TransitionForm form = keys_form(flow, index);
+  const auto layout_of = [&](const std::vector<AxisState>& states) {
+    return keys_layout(operators_.program(), index, flow.grid, operators_.lengths(), states);
+  };
+  return {.there = form.forward(layout_of),
+          .back = form.adjoint(layout_of),
+          .how = {.position = operators_.rank(), .element_bytes = operators_.context().element_bytes}};
+}
+
+/// A rank without rows gets everyone's keys all the same, and sends gradients back that are zero.
+CountedTensor SegmentWalk::walk_sent_keys(size_t member) {
+  const WalkContext own = own_context(member);
+  const KeySteps steps = key_steps(member);
+  const Read& first = reads_of(member)[0];
+  const int64_t key_bytes = walk_steps(steps.there, own.make(0), steps.how, own).bytes();
+  if (needs_gradient(first)) {
+    add_back([this, first, steps, own, key_bytes] {
+      const CountedTensor returned = walk_steps(steps.back, own.make(key_bytes), steps.how, own);
+      add_gradient(first, own.make(part(first).elements() * bytes_of(first)));
+    });
+    ends_.push_back(node_);
+  }
+  return make_result(member);
+}
+
 /// Keys and values of all rows are gathered, and every sequence of which this rank has rows is attended to by itself.
 CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
   const Operator& op = op_of(member);
   const Attention& a = op.attention;
   const Read& first = reads_of(member)[0];
-  const size_t index = segment_.members[member].op;
   const ProgramFlow& flow = operators_.flow();
   const Program& program = operators_.program();
   const WalkContext own = own_context(member);
   const PartRows packed = part(first), result = result_part(member);
   const int64_t queries = a.heads / a.kv_heads, heads = result.width / a.head_dim;
-  const TransitionForm form = keys_form(flow, index);
-  const auto layout_of = [&](const std::vector<AxisState>& states) {
-    return keys_layout(program, index, flow.grid, operators_.lengths(), states);
-  };
-  const std::vector<Step> there = form.forward(layout_of), back = form.adjoint(layout_of);
-  const SteppedTensor how{.position = operators_.rank(), .element_bytes = own.element_bytes};
+  const KeySteps steps = key_steps(member);
   CountedTensor sent = own.rows_of(packed.rows, heads / queries * 2 * a.head_dim);
-  const CountedTensor keys = walk_steps(there, sent, how, own);
+  const CountedTensor keys = walk_steps(steps.there, sent, steps.how, own);
   sent.reset();
   // What is kept of every sequence.
   std::vector<CountedTensor> kept;
   const Box box = value_layout(program, operators_.lengths(), flow.grid, op.operands[0],
-                               operand_states(program, op, flow.choices[index], 0))
+                               operand_states(program, op, flow.choices[segment_.members[member].op], 0))
                       ->box(operators_.rank());
   const Range rows = box[box.size() - 2];
   std::vector<int64_t> lengths;
   if (operators_.is_layer() && own.segments) lengths = *own.segments;
   if (lengths.empty()) lengths = {operators_.lengths()[program.values[op.operands[0]].dims[box.size() - 2]].length};
   const int64_t samples = packed.rows / std::max<int64_t>(1, rows.size());
-  // Weights that are dropped are of products of copies of heads, with keys and values for each.
+  // Weights that are dropped are of products of copies of heads, with keys and values for each. Kernels read copies of
+  // several groups of several samples.
   const bool has_copies = a.dropout > 0 && (queries > 1 || samples > 1);
-  if (!has_copies) kept = {tensor(first), keys};
+  const bool has_groups_apart = a.dropout == 0 && queries > 1 && samples > 1 && heads > queries;
+  if (has_groups_apart) {
+    kept = {own.rows_of(packed.rows, result.width), own.make(keys.bytes())};
+  } else if (!has_copies) {
+    kept = {tensor(first), keys};
+  }
   int64_t begin = 0, longest = 0, most_scores = 0;
   for (const int64_t length : lengths) {
     const int64_t mine = std::min(begin + length, rows.end) - std::max(begin, rows.begin);
@@ -172,7 +196,7 @@ CountedTensor SegmentWalk::walk_cut_attention(size_t member) {
       of_keys = own.make(key_bytes);
     }
     const CountedTensor of_queries = own.rows_of(packed.rows, result.width);
-    const CountedTensor returned = walk_steps(back, of_keys, how, own);
+    const CountedTensor returned = walk_steps(steps.back, of_keys, steps.how, own);
     const CountedTensor parts = own.make(read);
     return own.make(read);
   });
@@ -238,6 +262,9 @@ bool SegmentWalk::walk_custom(size_t member) {
   if (function == "merge_rows") {
     own.add_step([](const CountedTensor& dy) { return dy; });
     set_made(member, x);
+  } else if ((function == "rotary" || function == "rotary_table") && packed.elements() == 0) {
+    own.add_step([](const CountedTensor& dy) { return dy; });
+    set_made(member, make_result(member));
   } else if (function == "rotary" || function == "rotary_table") {
     const int64_t turning = groups * (queries + 1) * head_dim;
     CountedTensor tables = tensor(reads_of(member)[1]);
@@ -262,9 +289,10 @@ bool SegmentWalk::walk_custom(size_t member) {
       // Below fp32 a copy of the heads is kept instead of the rows.
       const CountedTensor exact = own.is_half() ? own.exact_rows_of(normed.rows, normed.width) : x;
       const CountedTensor before = own.rows_of(normed.rows, normed.width), scale = own.exact_rows_of(normed.rows, 1);
+      const CountedTensor of_weight = own.trains ? before : CountedTensor();  // whose gradient reads it
       { const CountedTensor passing = own.exact_rows_of(normed.rows, 2 * normed.width); }
       own.add_step([=, bytes = x.bytes()](const CountedTensor&) {
-        const CountedTensor kept = exact, kept_normed = before, kept_scale = scale;
+        const CountedTensor kept = exact, kept_normed = of_weight, kept_scale = scale;
         const CountedTensor passing = own.exact_rows_of(normed.rows, 4 * normed.width), parts = own.make(bytes);
         return own.make(bytes);
       });

@@ -1,7 +1,9 @@
 #include "weft/cost/program_operator_walk.h"
 
 #include <algorithm>
+#include <array>
 
+#include "weft/program/attends.h"
 #include "weft/program/value_layout.h"
 
 namespace weft {
@@ -14,8 +16,9 @@ bool keeps_result(Activation function) {
 
 }  // namespace
 
-OperatorWalk::OperatorWalk(const ProgramMeaning& meaning, RunLengths lengths, const WalkContext& context)
-    : meaning_(meaning), lengths_(std::move(lengths)), context_(context) {
+OperatorWalk::OperatorWalk(const ProgramMeaning& meaning, RunLengths lengths, std::vector<bool> are_transposed,
+                           const WalkContext& context)
+    : meaning_(meaning), lengths_(std::move(lengths)), are_transposed_(std::move(are_transposed)), context_(context) {
   const Program& all = program();
   bytes_.assign(all.values.size(), context.element_bytes);
   for (const Operator& op : all.operators) {
@@ -29,8 +32,12 @@ OperatorWalk::OperatorWalk(const ProgramMeaning& meaning, RunLengths lengths, co
   }
 }
 
+std::vector<int64_t> OperatorWalk::part_shape(size_t value, const std::vector<AxisState>& states) const {
+  return value_layout(program(), lengths_, flow().grid, value, states)->local_shape(rank());
+}
+
 PartRows OperatorWalk::part(size_t value, const std::vector<AxisState>& states) const {
-  const std::vector<int64_t> shape = value_layout(program(), lengths_, flow().grid, value, states)->local_shape(rank());
+  const std::vector<int64_t> shape = part_shape(value, states);
   PartRows part;
   for (size_t dim = 0; dim + 1 < shape.size(); ++dim) part.rows *= shape[dim];
   if (!shape.empty()) part.width = shape.back();
@@ -43,17 +50,33 @@ SegmentWalk::SegmentWalk(const OperatorWalk& operators, const FlowSegment& segme
       made_(operators.program().values.size()),
       needs_(made_.size()),
       of_values_(made_.size()),
-      of_leaves_(segment.leaves.size()) {}
+      of_leaves_(segment.leaves.size()),
+      of_weights_(segment.leaves.size()),
+      nodes_(made_.size()) {}
 
 bool SegmentWalk::needs_gradient(const Read& read) const {
-  return read.is_leaf ? operators_.flow().arrivals[segment_.leaves[read.index]].needs_gradient : needs_[read.index];
+  return read.is_leaf ? arrival(read.index).needs_gradient : needs_[read.index];
+}
+
+bool SegmentWalk::attends(size_t member) const {
+  const Read& packed = reads_of(member)[0];
+  const ProgramFlow& flow = operators_.flow();
+  const std::vector<int64_t> shape =
+      packed.is_leaf ? operators_.part_shape(arrival(packed.index).value, arrival(packed.index).states)
+                     : operators_.part_shape(packed.index, flow.states[packed.index]);
+  return weft::attends(shape, context().shared != nullptr);
+}
+
+bool SegmentWalk::leads_back(size_t member) const {
+  if (op_of(member).kind == OperatorKind::kAttention && !attends(member)) return false;
+  const std::vector<Read>& reads = reads_of(member);
+  return std::any_of(reads.begin(), reads.end(), [&](const Read& read) { return needs_gradient(read); });
 }
 
 PartRows SegmentWalk::part(const Read& read) const {
   const ProgramFlow& flow = operators_.flow();
   if (!read.is_leaf) return operators_.part(read.index, flow.states[read.index]);
-  const Arrival& arrival = flow.arrivals[segment_.leaves[read.index]];
-  return operators_.part(arrival.value, arrival.states);
+  return operators_.part(arrival(read.index).value, arrival(read.index).states);
 }
 
 PartRows SegmentWalk::result_part(size_t member) const {
@@ -61,7 +84,7 @@ PartRows SegmentWalk::result_part(size_t member) const {
 }
 
 int64_t SegmentWalk::bytes_of(const Read& read) const {
-  return operators_.bytes_of(read.is_leaf ? operators_.flow().arrivals[segment_.leaves[read.index]].value : read.index);
+  return operators_.bytes_of(read.is_leaf ? arrival(read.index).value : read.index);
 }
 
 CountedTensor SegmentWalk::make_result(size_t member) const {
@@ -83,13 +106,24 @@ WalkContext SegmentWalk::own_context(size_t member) {
 }
 
 void SegmentWalk::add_back(Back back) {
-  if (context().way != nullptr) backs_.push_back(std::move(back));
+  if (context().way != nullptr) node_->backs.push_back(std::move(back));
 }
 
 void SegmentWalk::add_gradient(const Read& read, CountedTensor gradient) {
   if (!needs_gradient(read) || !gradient.is_defined()) return;
   CountedTensor& sum = read.is_leaf ? of_leaves_[read.index] : of_values_[read.index];
   sum = added_gradient(std::move(sum), gradient, context());
+}
+
+void SegmentWalk::add_weight_gradients(size_t member) {
+  add_back([this, member] {
+    const std::vector<Read>& reads = reads_of(member);
+    for (size_t i = 1; i < reads.size(); ++i) {
+      if (!reads[i].is_leaf || !needs_gradient(reads[i]) || operators_.is_owned(arrival(reads[i].index))) continue;
+      CountedTensor& gradient = of_weights_[reads[i].index];
+      if (!gradient.is_defined()) gradient = operators_.make_gradient(arrival(reads[i].index));
+    }
+  });
 }
 
 void SegmentWalk::return_way(size_t member, const Read& to) {
@@ -100,21 +134,40 @@ void SegmentWalk::return_way(size_t member, const Read& to) {
   });
 }
 
+void SegmentWalk::begin_node(const MemberGroup& group) {
+  way_ = std::make_shared<WayBack>();
+  node_ = std::make_shared<Node>();
+  in_order_.push_back(node_);
+  for (size_t member = group.first; member <= group.last(); ++member) {
+    needs_[op_of(member).result] = leads_back(member);
+    for (const Read& read : reads_of(member)) {
+      if (!read.is_leaf && nodes_[read.index]) node_->before.push_back(nodes_[read.index]);
+    }
+  }
+}
+
+void SegmentWalk::end_node(const MemberGroup& group) {
+  for (size_t member = group.first; member <= group.last(); ++member) {
+    const size_t value = op_of(member).result;
+    if (needs_[value]) nodes_[value] = node_;
+  }
+  node_.reset();
+}
+
 std::vector<CountedTensor> SegmentWalk::forward(std::vector<CountedTensor> leaves) {
   leaves_ = std::move(leaves);
   std::vector<CountedTensor> ends(segment_.ends.size());
   const std::vector<MemberGroup> groups = groups_of(operators_.flow(), segment_);
   for (size_t i = 0; i < groups.size(); ++i) {
     const MemberGroup& group = groups[i];
-    for (size_t member = group.first; member <= group.last(); ++member) {
-      const std::vector<Read>& reads = reads_of(member);
-      needs_[op_of(member).result] =
-          std::any_of(reads.begin(), reads.end(), [&](const Read& read) { return needs_gradient(read); });
-    }
-    way_ = std::make_shared<WayBack>();
+    begin_node(group);
     walk(group);
+    end_node(group);
     for (size_t end = 0; end < ends.size(); ++end) {
-      if (made_[segment_.ends[end]].is_defined()) ends[end] = made_[segment_.ends[end]];
+      const size_t value = segment_.ends[end];
+      if (!made_[value].is_defined() || ends[end].is_defined()) continue;
+      ends[end] = made_[value];
+      ends_.push_back(nodes_[value]);
     }
     // What nothing behind reads is let go of.
     const auto is_read_later = [&](const Read& read) {
@@ -130,7 +183,9 @@ std::vector<CountedTensor> SegmentWalk::forward(std::vector<CountedTensor> leave
     }
     for (size_t member = 0; member <= group.last(); ++member) {
       const size_t value = op_of(member).result;
-      if (!is_read_later({.is_leaf = false, .index = value})) made_[value].reset();
+      if (is_read_later({.is_leaf = false, .index = value})) continue;
+      made_[value].reset();
+      nodes_[value].reset();
     }
   }
   way_.reset();
@@ -147,10 +202,29 @@ std::vector<CountedTensor> SegmentWalk::backward(std::vector<CountedTensor> slop
     }
     of_values_[value] = std::exchange(slopes[end], {});
   }
-  while (!backs_.empty()) {
-    const Back back = std::move(backs_.back());
-    backs_.pop_back();
-    back();
+  while (!in_order_.empty()) {
+    const std::shared_ptr<Node> node = in_order_.back().lock();
+    in_order_.pop_back();
+    while (node && !node->backs.empty()) {
+      const Back back = std::move(node->backs.back());
+      node->backs.pop_back();
+      back();
+    }
+  }
+  ends_.clear();
+  for (size_t leaf = 0; leaf < of_leaves_.size(); ++leaf) {
+    const Arrival& own = arrival(leaf);
+    CountedTensor& found = of_leaves_[leaf];
+    if (!own.needs_gradient) continue;
+    if (!own.is_weight) {
+      // Zeros, where nothing led back to it.
+      if (!found.is_defined())
+        found = context().make(part({.is_leaf = true, .index = leaf}).elements() * operators_.bytes_of(own.value));
+      continue;
+    }
+    if (found.is_defined() && !operators_.is_owned(own) && !of_weights_[leaf].is_defined())
+      of_weights_[leaf] = context().is_half() ? operators_.make_gradient(own) : found;
+    found.reset();
   }
   return std::exchange(of_leaves_, {});
 }
@@ -163,6 +237,11 @@ void SegmentWalk::make_weight_gradients() {
   }
 }
 
+CountedTensor SegmentWalk::take_weight_gradient(size_t leaf) {
+  CountedTensor gradient = std::exchange(of_weights_[leaf], {});
+  return gradient.is_defined() ? gradient : operators_.make_gradient(arrival(leaf));
+}
+
 void SegmentWalk::walk(const MemberGroup& group) {
   switch (group.kind) {
     case MemberGroup::Kind::kProduct:
@@ -172,6 +251,7 @@ void SegmentWalk::walk(const MemberGroup& group) {
       const CountedTensor sum = made_[op_of(group.first).result];
       const Read read{.is_leaf = false, .index = op_of(group.first).result};
       set_made(group.last(), walk_rows_norm(sum, group.last(), own_context(group.last())));
+      add_weight_gradients(group.last());
       return return_way(group.last(), read);
     }
     case MemberGroup::Kind::kAlone:
@@ -185,6 +265,8 @@ CountedTensor SegmentWalk::walk_product(const MemberGroup& group) {
   const Read& rows = reads_of(product)[0];
   WalkContext own = own_context(product);
   own.trains_bias = group.has_bias && needs_gradient(reads_of(group.last())[1]);
+  const Read& weight = reads_of(product)[1];
+  if (!operators_.is_owned(arrival(weight.index))) own.apart = &of_weights_[weight.index];
   own = own.going_back(needs_[op_of(group.last()).result]);
   if (needs_[op_of(group.last()).result] && context().way != nullptr) own.way = way_.get();
   const PartRows in = part(rows), out = result_part(product);
@@ -248,6 +330,7 @@ void SegmentWalk::walk_sum(size_t member) {
   set_made(member, make_result(member));
   add_back([this, member] {
     const CountedTensor slope = take_slope(op_of(member).result);
+    if (!slope.is_defined()) return;
     for (const Read& read : reads_of(member)) {
       // What was broadcast is summed.
       const int64_t bytes = part(read).elements() * bytes_of(read);
@@ -297,6 +380,7 @@ void SegmentWalk::walk_alone(size_t member) {
       if (is_inside) return walk_cut_norm(member);
       if (!is_norm_of_rows(operators_.program(), op)) break;
       set_made(member, walk_rows_norm(tensor(first), member, own));
+      add_weight_gradients(member);
       return return_way(member, first);
     case OperatorKind::kAttention:
       return walk_attention_of(member);
@@ -326,15 +410,35 @@ void SegmentWalk::walk_factors(size_t member) {
   const CountedTensor other = needs_gradient(first) ? tensor(second) : CountedTensor();
   const PartRows in = part(first), result = result_part(member);
   set_made(member, make_result(member));
-  if (sums) weft::walk_product(result.rows, in.width, result.width, own);
-  add_back([this, member, first, second, kept, other, own, sums, in, result] {
+  const auto gradient = [this](const Read& read) { return context().make(part(read).elements() * bytes_of(read)); };
+  if (!sums) {
+    add_back([this, member, first, second, kept, other, gradient] {
+      const CountedTensor slope = take_slope(op_of(member).result);
+      if (!slope.is_defined()) return;
+      // Both products are there before what was broadcast is summed.
+      const std::array<Read, 2> reads = {first, second};
+      std::array<CountedTensor, 2> products;
+      for (size_t i = 0; i < reads.size(); ++i) {
+        if (needs_gradient(reads[i])) products[i] = make_result(member);
+      }
+      for (size_t i = 0; i < reads.size(); ++i) {
+        CountedTensor& product = products[i];
+        if (product.is_defined() && part(reads[i]).elements() < result_part(member).elements())
+          product = gradient(reads[i]);
+        add_gradient(reads[i], std::exchange(product, {}));
+      }
+    });
+    return;
+  }
+  weft::walk_product(result.rows, in.width, result.width, own);
+  add_back([this, member, first, second, kept, other, own, in, result, gradient] {
     const CountedTensor slope = take_slope(op_of(member).result);
-    if (sums) weft::walk_product(result.rows, result.width, in.width, own);
-    if (needs_gradient(first)) add_gradient(first, context().make(part(first).elements() * bytes_of(first)));
+    if (!slope.is_defined()) return;
+    weft::walk_product(result.rows, result.width, in.width, own);
+    if (needs_gradient(first)) add_gradient(first, gradient(first));
     if (!needs_gradient(second)) return;
-    if (sums) walk_weight_product(result.rows, in.width, result.width, own);
-    const CountedTensor products = sums ? CountedTensor() : context().make(slope.bytes());
-    add_gradient(second, context().make(part(second).elements() * bytes_of(second)));
+    walk_weight_product(result.rows, in.width, result.width, own);
+    add_gradient(second, gradient(second));
   });
 }
 

@@ -1,7 +1,6 @@
 #include "weft/cost/program_walk.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "weft/cost/program_operator_walk.h"
@@ -51,9 +50,9 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
             *block_,
             {.tp = context.share.tp, .divides_rows = context.divides_rows, .reduces_first = context.element_bytes < 4},
             trained_weights(block)),
-        are_transposed_(transposed_weights(block)),
         flow_(meaning_.flow()),
-        operators_(meaning_, meaning_.lengths(meaning_.samples_of(context.whole_rows)), context_),
+        operators_(meaning_, meaning_.lengths(meaning_.samples_of(context.whole_rows)), transposed_weights(block),
+                   context_),
         segments_(flow_.segments.size()) {}
 
   CountedTensor forward(const CountedTensor& x) {
@@ -86,15 +85,9 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
   struct WalkedSegment {
     std::unique_ptr<SegmentWalk> walk;
     std::vector<CountedTensor> weights;
-    std::map<size_t, CountedTensor> gradients;  ///< by leaf: of weights, which the backward of inputs has made already
   };
 
   const Program& program() const { return block_->program; }
-  /// Gradients are added to the parameter's as soon as they are made, because the weight is read as it is held.
-  bool is_owned(const Arrival& weight) const { return weight.form.is_plain() && !are_transposed_[weight.value]; }
-  CountedTensor make_gradient(const Arrival& weight) const {
-    return context_.make(meaning_.elements(weight, operators_.lengths(), rank()) * context_.exact_bytes);
-  }
   bool goes_back() const { return context_.way != nullptr; }
   int64_t rank() const { return operators_.rank(); }
 
@@ -120,22 +113,17 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
       for (const size_t end : segment.ends) slopes.push_back(std::exchange(gradients[end], {}));
       std::vector<CountedTensor> found = segments_[number].walk->backward(std::move(slopes));
       for (size_t i = 0; i < found.size(); ++i) {
-        const Arrival& arrival = flow_.arrivals[segment.leaves[i]];
-        if (arrival.is_weight) {
-          if (found[i].is_defined() && !is_owned(arrival)) {
-            CountedTensor& kept_gradient = segments_[number].gradients[i];
-            kept_gradient = context_.is_half() ? make_gradient(arrival) : found[i];
-          }
-          found[i].reset();
-          continue;
-        }
         CountedTensor& sum = of_arrivals[segment.leaves[i]];
         sum = added_gradient(std::move(sum), std::exchange(found[i], {}), context_);
       }
       for (size_t i = segment.begins.size(); i-- > 0;) {
         const Arrival& arrival = flow_.arrivals[segment.begins[i]];
         if (!arrival.needs_gradient || arrival.is_weight) continue;
-        const CountedTensor own = std::exchange(of_arrivals[segment.begins[i]], {});
+        CountedTensor own = std::exchange(of_arrivals[segment.begins[i]], {});
+        // What a sum spread lies in one piece from here on.
+        const int64_t bytes =
+            operators_.part(arrival.value, arrival.states).elements() * operators_.bytes_of(arrival.value);
+        if (own.bytes() < bytes) own = context_.make(bytes);
         const SteppedTensor how{
             .position = rank(), .element_bytes = operators_.bytes_of(arrival.value), .may_overwrite = !own.is_shared()};
         CountedTensor& sum = gradients[arrival.value];
@@ -159,9 +147,8 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
     segments_[number].walk->make_weight_gradients();
     for (size_t leaf = 0; leaf < segment.leaves.size(); ++leaf) {
       const Arrival& arrival = flow_.arrivals[segment.leaves[leaf]];
-      if (!arrival.is_weight || !arrival.needs_gradient || is_owned(arrival)) continue;
-      CountedTensor own = std::exchange(segments_[number].gradients[leaf], {});
-      if (!own.is_defined()) own = make_gradient(arrival);
+      if (!arrival.is_weight || !arrival.needs_gradient || operators_.is_owned(arrival)) continue;
+      const CountedTensor own = segments_[number].walk->take_weight_gradient(leaf);
       const SteppedTensor how{.position = rank(), .element_bytes = context_.exact_bytes, .may_overwrite = true};
       kept.push_back(walk_steps(steps(arrival, true), own, how, context_));
     }
@@ -171,8 +158,9 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
   /// All that were made apart; a parameter whose dims are in the other order takes a copy.
   void add_gradients() const {
     int64_t most_elements = 0;
-    for (size_t value = 0; value < are_transposed_.size(); ++value) {
-      if (are_transposed_[value])
+    const std::vector<bool>& are_transposed = operators_.are_transposed();
+    for (size_t value = 0; value < are_transposed.size(); ++value) {
+      if (are_transposed[value])
         most_elements = std::max(most_elements, operators_.part(value, flow_.states[value]).elements());
     }
     const CountedTensor copy = context_.make(most_elements * context_.exact_bytes);
@@ -181,7 +169,6 @@ class ProgramWalk : public std::enable_shared_from_this<ProgramWalk> {
   std::shared_ptr<const BlockProgram> block_;
   WalkContext context_;
   ProgramMeaning meaning_;
-  std::vector<bool> are_transposed_;  ///< by value
   const ProgramFlow& flow_;
   OperatorWalk operators_;
   std::vector<WalkedSegment> segments_;

@@ -80,6 +80,7 @@ struct WalkContext {
   std::shared_ptr<const RowsInRing> shared;              ///< where rows of a segment are on several ranks
   int64_t kernel_threads = 1;                            ///< each with its own workspace
   bool keeps_activated = false;                          ///< what an activation gives, for the product behind it
+  CountedTensor* apart = nullptr;  ///< the gradient of a product's weight; nothing: its parameter has memory for it
 
   CountedTensor make(int64_t bytes) const { return {*count, bytes}; }
   /// Of activations.

@@ -4,6 +4,7 @@
 
 #include "weft/base/check.h"
 #include "weft/meaning/exchange_calls.h"
+#include "weft/program/attends.h"
 #include "weft/program/program_ops.h"
 #include "weft/program/value_layout.h"
 
@@ -207,7 +208,7 @@ HeadCounts ProgramMeaning::heads(size_t attention, const RunLengths& lengths, in
   const std::vector<int64_t> shape =
       value_layout(*flow_.program, lengths, flow_.grid, op.operands[0], states)->local_shape(tp_rank);
   HeadCounts heads{.heads = 0, .kv_heads = 0, .head_dim = a.head_dim};
-  if (std::find(shape.begin(), shape.end() - 2, 0) != shape.end() - 2) return heads;  // no sample
+  if (!has_heads(shape)) return heads;
   const int64_t queries = a.heads / a.kv_heads;
   heads.kv_heads = shape.back() / ((queries + 2) * a.head_dim);
   heads.heads = heads.kv_heads * queries;

@@ -15,6 +15,7 @@
 #include "weft/base/check.h"
 #include "weft/layers/attention_core.h"
 #include "weft/layers/context_attention.h"
+#include "weft/program/attends.h"
 #include "weft/runner/group_attention.h"
 #include "weft/runner/local_operator.h"
 
@@ -114,15 +115,17 @@ at::Tensor batch_of(const at::Tensor& heads, bool is_of_samples) {
   return samples.permute({0, 2, 3, 1, 4}).flatten(0, 1);
 }
 
-/// Whether any heads are here, whatever rows there are.
-bool has_heads(const at::Tensor& x) {
-  return x.size(-1) > 0 && std::all_of(x.sizes().begin(), x.sizes().end() - 2, [](int64_t size) { return size > 0; });
-}
-
 /// The number of the first query head that is here.
 int64_t first_head_of(const Attention& a, const LocalOperator::Call& call) {
   const int64_t queries = a.heads / a.kv_heads;
   return call.place.operands[0].back().begin / ((queries + 2) * a.head_dim) * queries;
+}
+
+/// Keys and values of all rows, of those that this rank sends.
+at::Tensor gathered_keys(const at::Tensor& sent, const LocalOperator::Call& call) {
+  return call.graph.add_join(
+      sent, call.place.gather_keys->run(sent.detach()),
+      [place = &call.place](const at::Tensor& slope) { return place->return_keys->run(slope.contiguous()); });
 }
 
 }  // namespace
@@ -132,8 +135,7 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
   const int64_t num_queries = a.heads / a.kv_heads;
   WEFT_CHECK(call.context == nullptr || !keys_, "{} has some rows of a sequence of which other ranks have others",
              op().name);
-  // Ranks that share rows out attend together, also those without any.
-  const bool attends = call.context != nullptr ? has_heads(x) : x.numel() > 0;
+  const bool attends = weft::attends({x.sizes().data(), x.sizes().size()}, call.context != nullptr);
   if (!keys_ && call.segments != nullptr && attends) return attend_whole_segments(x, call);
   const at::Tensor groups = x.unflatten(-1, {-1, num_queries + 2, a.head_dim});
   const auto rows_dim = static_cast<size_t>(x.dim() - 2);
@@ -143,18 +145,15 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
   if (keys_) {
     const std::vector<at::Tensor> parts = groups.split_with_sizes({num_queries, 2}, -2);
     q = parts[0];
-    const at::Tensor sent = parts[1].flatten(-3).contiguous();
-    const at::Tensor leaf = call.graph.add_join(
-        sent, call.place.gather_keys->run(sent.detach()),
-        [place = &call.place](const at::Tensor& slope) { return place->return_keys->run(slope.contiguous()); });
-    const std::vector<at::Tensor> keys = leaf.unflatten(-1, {-1, 2, a.head_dim}).split(1, -2);
+    const std::vector<at::Tensor> keys =
+        gathered_keys(parts[1].flatten(-3).contiguous(), call).unflatten(-1, {-1, 2, a.head_dim}).split(1, -2);
     k = keys[0], v = keys[1];
     all = {0, call.place.shapes[0][rows_dim]};
   } else {
     const std::vector<at::Tensor> parts = groups.split_with_sizes({num_queries, 1, 1}, -2);
     q = parts[0], k = parts[1], v = parts[2];
   }
-  if (x.numel() == 0) return at::zeros(call.place.result_shape, x.options());
+  if (!attends) return at::zeros(call.place.result_shape, x.options());
   if (call.segments != nullptr) return attend_segments(q, k, v, own, call).reshape(call.place.result_shape);
   if (a.dropout > 0 && call.draws.drops) {
     const at::Tensor samples = numbers_of(rows_dim, call);

@@ -75,7 +75,10 @@ Buffer buffer_of(const at::Tensor& x) {
 }
 
 bool is_own(const at::Tensor& x) {
-  return x.use_count() == 1 && x.storage().use_count() == 1 && x.is_contiguous();
+  if (x.use_count() != 1 || !x.is_contiguous()) return false;
+  // A view holds what it is a view of, also outside of graphs. That nobody else has is its own, too.
+  const bool holds_base = x.is_view() && x._base().use_count() == 1;
+  return x.storage().use_count() == (holds_base ? 2 : 1);
 }
 
 std::string shape_text(std::span<const int64_t> shape) {

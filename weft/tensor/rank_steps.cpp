@@ -60,11 +60,12 @@ at::Tensor RankSteps::communicate(const RankStep& step, const at::Tensor& x, boo
     default:
       break;
   }
-  const at::Tensor packed = step.to_members.pack(x);
+  at::Tensor packed = step.to_members.pack(x);
   int64_t num_received = 0;
   for (const int64_t count : step.from_members.counts()) num_received += count;
   const at::Tensor received = at::empty({num_received}, x.options());
   group.all_to_all(buffer_of(packed), buffer_of(received), step.to_members.counts(), step.from_members.counts()).wait();
+  packed.reset();  // before another copy is made
   return step.from_members.unpack(received);
 }
 
