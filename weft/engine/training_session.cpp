@@ -94,6 +94,7 @@ std::optional<Error> find_unfilled_batch(const SampleSource& samples, const Plan
 
 Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, const Plan& plan,
                                                                  const TrainConfig& config, const Start& start) {
+  const UnlimitedWaits patience(world.all());
   const std::optional<Checkpoint>& checkpoint = start.checkpoint;
   if (start.goes_on && plan.balance != Balance::kNone && !start.costs.is_given()) {
     return Error{.field = "balance",
@@ -262,6 +263,7 @@ std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step, int6
 
 Result<TrainingSession::Share> TrainingSession::agreed_share(SampleSource& samples,
                                                              const std::function<LocalBatch(int64_t)>& make) {
+  const UnlimitedWaits patience(world_->all());  // samples are read from disks
   double waited_ms = 0;
   for (int64_t remade = 0;; ++remade) {
     const double start = now_ms();
