@@ -111,6 +111,13 @@ TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
   refused(convert(fixture(), run_folder("new"), {"--dtype", "int8"}), "--dtype: is 'int8'");
   refused(convert(fixture(), run_folder("new"), {"--weights-only"}), "--weights-only: is about checkpoints");
   refused(run_weft({"convert", "--from", fixture()}), "--to: is missing");
+  refused(convert(fixture(), ""), "--to: is empty, a folder is needed");
+  refused(convert("", run_folder("new")), "--from: is empty, a folder is needed");
+  refused(convert(fixture(), run_folder("new"), {"--plan", plan_file, "--shard-size", "1"}),
+          "--shard-size: is about the files of a Hugging Face folder, but with --plan a checkpoint is written");
+  refused(convert(fixture(), run_folder("new"), {"--adapter", "--shard-size", "1"}),
+          "--shard-size: is about the files");
+  refused(run_weft({"convert", "--describe", fixture(), "--dtype", "bf16"}), "--describe: is given together with");
   EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
 }
 
