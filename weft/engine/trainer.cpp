@@ -6,6 +6,7 @@
 #include "weft/engine/on_ranks.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/program_check.h"
+#include "weft/engine/resumed_run.h"
 #include "weft/engine/run_loop.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/training_session.h"
@@ -56,7 +57,7 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
     std::optional<UnlimitedWaits> patience(std::in_place, world.all());  // until all is loaded
     std::optional<Checkpoint> start;
     if (!checkpoint.empty()) {
-      WEFT_TRY(start, read_checkpoint_on_ranks(world, checkpoint));
+      WEFT_TRY(start, read_checkpoint_on_ranks(world, checkpoint, kWayToEvaluate));
     }
     say_preface(world, plan_, config_, start, options.say, options.show);
     WEFT_TRY(const std::unique_ptr<TrainingSession> session,

@@ -159,7 +159,8 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   session->first_batch_samples_ = batch;
   if (checkpoint) {
     if (const auto error = load_checkpoint(*checkpoint, world.all(), session->rank_->optimizers()))
-      return with_good_checkpoint(world.all(), *error, checkpoint->folder);
+      return with_good_checkpoint(world.all(), *error, checkpoint->folder,
+                                  start.goes_on ? kWayToResume : kWayToEvaluate);
     session->step_ = session->plan_step_ = checkpoint->step;
     session->plan_samples_ = checkpoint->samples;
     session->first_batch_samples_ = checkpoint->first_batch_samples;
