@@ -47,12 +47,18 @@ TEST_F(Convert, WeightsAreTheSameAfterARoundTrip) {
   folder_.write("model/tokenizer.json", "{\"model\": {}}");
   folder_.write("model/chat_template.jinja", "{{ messages }}");
   folder_.write("model/generation_config.json", "{}");
+  std::filesystem::create_directories(run_folder("model") + "/additional_chat_templates");
+  folder_.write("model/additional_chat_templates/tools.jinja", "{{ tools }}");
+  folder_.write("model/modeling_own.py", "print()");
   const ProgramRun there = convert(model, run_folder("checkpoint"), {"--plan", plan_file});
   ASSERT_EQ(there.exit_status, 0) << there.err;
   EXPECT_TRUE(says(there.out, "a checkpoint of step 0 for 2 ranks, without optimizer states"));
   const ProgramRun back = convert(run_folder("checkpoint"), run_folder("back"), {"--shard-size", "0.00001"});
   ASSERT_EQ(back.exit_status, 0) << back.err;
-  EXPECT_TRUE(says(back.out, "chat_template.jinja, generation_config.json"));
+  EXPECT_TRUE(says(back.out, "additional_chat_templates/tools.jinja, chat_template.jinja, generation_config.json"));
+  EXPECT_EQ(text_of(run_folder("back") + "/additional_chat_templates/tools.jinja"), "{{ tools }}");
+  EXPECT_FALSE(std::filesystem::exists(run_folder("back") + "/modeling_own.py"));
+  EXPECT_TRUE(says(back.err, "note: modeling_own.py in " + model + " is not copied: "));
   expect_same_weights(run_folder("back"), model);
   EXPECT_TRUE(std::filesystem::exists(run_folder("back") + "/model.safetensors.index.json")) << "several files";
   EXPECT_EQ(text_of(run_folder("back") + "/tokenizer.json"), "{\"model\": {}}");
@@ -67,6 +73,91 @@ TEST_F(Convert, WeightsAreTheSameAfterARoundTrip) {
     return weight["name"] == "model.norm.weight" && weight["shape"] == Json({36});
   });
   EXPECT_TRUE(has_norm) << listed.dump(1);
+}
+
+// What a run wrote down leads to the same folder from everywhere.
+TEST_F(Convert, TheTokenizerIsThatOfTheWeightsThatTheRunBeganWith) {
+  namespace fs = std::filesystem;
+  const std::string plan_file = fixture_plan();
+  for (const char* place : {"own", "other"}) {
+    fs::create_directories(run_folder(place));
+    fs::copy(fixture(), run_folder(place) + "/hf", fs::copy_options::recursive);
+    folder_.write(std::string(place) + "/hf/tokenizer.json", place);
+  }
+  const auto from_within = [&](const std::string& place, std::vector<std::string> words) {
+    const TemporaryFolder output;
+    words.insert(words.begin(), {"/usr/bin/env", "-C", run_folder(place), build_tree() / "weft"});
+    return wait_for(start_command(words, output.path()));
+  };
+  const std::string settings = config(1, 1, "weights: hf\n");
+  const ProgramRun trained =
+      from_within("own", {"train", "--plan", plan_file, "--config", settings, "--run", run_folder("run")});
+  ASSERT_EQ(trained.exit_status, 0) << trained.err;
+  const ProgramRun made = from_within("other", {"convert", "--from", run_folder("run"), "--to", run_folder("made")});
+  ASSERT_EQ(made.exit_status, 0) << made.err;
+  EXPECT_EQ(text_of(run_folder("made") + "/tokenizer.json"), "own");
+  // The same folder, called otherwise, is no change; another one is.
+  const std::string longer = folder_.write("longer.yaml", config_text(2, 1, "weights: ../own/hf\n"));
+  const ProgramRun gone_on =
+      from_within("other", {"train", "--plan", plan_file, "--config", longer, "--resume", run_folder("run")});
+  ASSERT_EQ(gone_on.exit_status, 0) << gone_on.err;
+  EXPECT_FALSE(says(gone_on.err, "weights \"")) << gone_on.err;
+  const std::string moved = folder_.write("moved.yaml", config_text(3, 1, "weights: hf/.\n"));
+  const ProgramRun with_other =
+      from_within("other", {"train", "--plan", plan_file, "--config", moved, "--resume", run_folder("run")});
+  ASSERT_EQ(with_other.exit_status, 0) << with_other.err;
+  EXPECT_TRUE(says(with_other.err, "weights \"" + run_folder("other") + "/hf\" instead of"));
+  // Older versions wrote down what was given, and no one knows from where.
+  const fs::path record = fs::path(run_folder("run")) / "checkpoints/step-00000001/checkpoint.json";
+  Json old = Json::parse(text_of(record));
+  old["run"]["weights"] = "hf";
+  write_sealed(record, old);
+  const ProgramRun unknown =
+      from_within("other", {"convert", "--from", record.parent_path(), "--to", run_folder("unknown")});
+  ASSERT_EQ(unknown.exit_status, 0) << unknown.err;
+  EXPECT_TRUE(says(unknown.err, "note: the run began with 'hf', and its record does not say in which folder that is"));
+  EXPECT_FALSE(fs::exists(run_folder("unknown") + "/tokenizer.json"));
+  const ProgramRun set_back = from_within("own", {"train", "--plan", plan_file, "--config", settings, "--resume",
+                                                  record.parent_path(), "--run", run_folder("set_back")});
+  ASSERT_EQ(set_back.exit_status, 0) << set_back.err;
+  EXPECT_FALSE(says(set_back.err, "weights \"")) << set_back.err;
+}
+
+TEST_F(Convert, WeightsWithoutStatesStayWithoutThem) {
+  const std::string plan_file = fixture_plan();
+  ASSERT_EQ(convert(fixture(), run_folder("bare"), {"--plan", plan_file}).exit_status, 0);
+  const ProgramRun again = convert(run_folder("bare"), run_folder("again"), {"--plan", plan_file});
+  ASSERT_EQ(again.exit_status, 0) << again.err;
+  EXPECT_TRUE(says(again.out, "a checkpoint of step 0 for 2 ranks, without optimizer states"));
+  EXPECT_TRUE(says(again.err, "note: the source has no optimizer states"));
+  for (const char* file : {"rank-00000.safetensors", "rank-00001.safetensors"})
+    EXPECT_TRUE(text_of(run_folder("again") + "/" + file) == text_of(run_folder("bare") + "/" + file)) << file;
+}
+
+// A run removes what looks left over among its checkpoints.
+TEST_F(Convert, TheCheckpointsOfARunThatIsWritingAreLeftAlone) {
+  const std::string plan_file = fixture_plan(), steps = run_folder("run") + "/checkpoints/";
+  const TemporaryFolder output;
+  const StartedProgram run = start_command({build_tree() / "weft", "train", "--plan", plan_file, "--config",
+                                            config(1'000'000, 100'000), "--run", run_folder("run")},
+                                           output.path());
+  for (int waits = 0; waits < 6000 && metrics("run").empty(); ++waits)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const auto refused = [&](const std::string& to, const std::vector<std::string>& more, const std::string& what) {
+    const ProgramRun made = convert(fixture(), to, more);
+    EXPECT_EQ(made.exit_status, 2) << made.err;
+    EXPECT_TRUE(says(made.err, what));
+    EXPECT_FALSE(std::filesystem::exists(to));
+  };
+  for (const std::string& to : {steps + "step-00900000", steps + "deeper/model/"})
+    refused(to, {"--plan", plan_file}, run_folder("run") + ": is being written by another run (process ");
+  refused(steps + "hf", {}, "Give a folder outside of that run's checkpoints");
+  kill(run.process, SIGKILL);
+  wait_for(run);
+  refused(steps + "step-00900000", {}, "--to: is 'step-00900000' in a run's folder of checkpoints, but a Hugging Face");
+  refused(steps + "step-00900000", {"--plan", plan_file}, "but what is converted is of step 0. Name it step-00000000");
+  const ProgramRun made = convert(fixture(), steps + "step-00000000", {"--plan", plan_file});
+  EXPECT_EQ(made.exit_status, 0) << made.err;
 }
 
 TEST_F(Convert, ACheckpointOfAnotherPlanGoesOnAsItsRun) {
@@ -111,6 +202,13 @@ TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
   refused(convert(fixture(), run_folder("new"), {"--dtype", "int8"}), "--dtype: is 'int8'");
   refused(convert(fixture(), run_folder("new"), {"--weights-only"}), "--weights-only: is about checkpoints");
   refused(run_weft({"convert", "--from", fixture()}), "--to: is missing");
+  refused(convert(fixture(), ""), "--to: is empty, a folder is needed");
+  refused(convert("", run_folder("new")), "--from: is empty, a folder is needed");
+  refused(convert(fixture(), run_folder("new"), {"--plan", plan_file, "--shard-size", "1"}),
+          "--shard-size: is about the files of a Hugging Face folder, but with --plan a checkpoint is written");
+  refused(convert(fixture(), run_folder("new"), {"--adapter", "--shard-size", "1"}),
+          "--shard-size: is about the files");
+  refused(run_weft({"convert", "--describe", fixture(), "--dtype", "bf16"}), "--describe: is given together with");
   EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
 }
 
@@ -127,6 +225,9 @@ TEST_F(Convert, DamageIsNamedWithTheStepThatIsStillGood) {
   EXPECT_TRUE(says(refused.err, "rank-00001.safetensors: "));
   EXPECT_TRUE(says(refused.err, "step-00000001 is good: give it with --from " + steps + "step-00000001"));
   EXPECT_FALSE(std::filesystem::exists(run_folder("model")));
+  const ProgramRun evaluated = run_weft({"eval", "--checkpoint", run_folder("run")});
+  EXPECT_EQ(evaluated.exit_status, 2) << evaluated.err;
+  EXPECT_TRUE(says(evaluated.err, "step-00000001 is good: give it with --checkpoint " + steps + "step-00000001"));
   const ProgramRun other = convert(steps + "step-00000001", run_folder("model"));
   EXPECT_EQ(other.exit_status, 0) << other.err;
 }

@@ -116,16 +116,6 @@ TEST_F(Damage, IsToldWithFileWeightAndTheStepThatIsGood) {
   EXPECT_TRUE(says(without.err, "is a Hugging Face folder, which has no checksums"));
 }
 
-/// Castagnoli's, bit by bit.
-uint32_t plain_crc32c(const std::string& text) {
-  uint32_t sum = 0xffffffffU;
-  for (const char letter : text) {
-    sum ^= static_cast<uint8_t>(letter);
-    for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1U) != 0 ? 0x82f63b78U : 0U);
-  }
-  return ~sum;
-}
-
 // By someone who knows the format and seals what was changed.
 TEST_F(Damage, ForgedDescriptionsAreRefusedByConversions) {
   ASSERT_EQ(
@@ -135,12 +125,8 @@ TEST_F(Damage, ForgedDescriptionsAreRefusedByConversions) {
   const std::string good = text_of(file);
   const auto told = [&](const std::string& pointer, const Json& value) {
     Json changed = Json::parse(good);
-    changed.erase("crc32c");
     changed[Json::json_pointer(pointer)] = value;
-    std::string text = changed.dump();
-    text.back() = ',';
-    text += '\n';
-    std::ofstream(file, std::ios::binary) << text << fmt::format("\"crc32c\": \"{:08x}\"\n}}\n", plain_crc32c(text));
+    write_sealed(file, changed);
     const ProgramRun run = run_weft({"convert", "--from", run_folder("run"), "--to", run_folder("to")});
     EXPECT_EQ(run.exit_status, 2) << run.err;
     EXPECT_FALSE(std::filesystem::exists(run_folder("to")));
@@ -152,6 +138,9 @@ TEST_F(Damage, ForgedDescriptionsAreRefusedByConversions) {
   Json part = Json::parse(good)["files"][0]["parts"][0];
   part["weight"] = "more.weight";
   EXPECT_TRUE(says(told("/files/0/parts/-", part), "more.weight: is in the checkpoint, but it is no weight of the"));
+  EXPECT_TRUE(says(told("/updates", 1'000'000'000),
+                   "updates: is 1000000000, but the checkpoint is of step 2. step-00000001 is good"));
+  EXPECT_TRUE(says(told("/files/0/parts/0/updates", 3), "rank-00000.safetensors: is 3, but the optimizer has done 2."));
   EXPECT_TRUE(says(told("/files/0/name", "../../../other"), "files[0].name: is '../../../other', but rank 0 writes"));
 }
 

@@ -134,6 +134,16 @@ TEST_F(ResumeVerb, AdaptersThatCameOrWentAreToldWithTheWay) {
   EXPECT_TRUE(says(described.out, "model.layers.0.self_attn.q_proj.weight [128, 128], no moments"));
   ASSERT_EQ(run_weft({"convert", "--from", run_folder("tuned"), "--to", run_folder("peft"), "--adapter"}).exit_status,
             0);
+  const ProgramRun twice =
+      run_weft({"convert", "--from", run_folder("tuned"), "--to", run_folder("peft"), "--adapter", "--dtype", "fp16"});
+  EXPECT_EQ(twice.exit_status, 2);
+  EXPECT_TRUE(says(twice.err, "is there already, and not an empty folder"));
+  EXPECT_FALSE(says(text_of(run_folder("peft") + "/adapter_model.safetensors"), "\"F16\""));
+  ASSERT_EQ(
+      run_weft({"convert", "--from", run_folder("tuned"), "--to", run_folder("half"), "--adapter", "--dtype", "fp16"})
+          .exit_status,
+      0);
+  EXPECT_TRUE(says(text_of(run_folder("half") + "/adapter_model.safetensors").substr(0, 4096), "\"F16\""));
   const ProgramRun alone = run_weft({"convert", "--from", run_folder("peft"), "--to", run_folder("new")});
   EXPECT_EQ(alone.exit_status, 2);
   EXPECT_TRUE(says(alone.err, "holds adapters alone, without the weights of their model"));

@@ -19,6 +19,25 @@ inline std::string text_of(const std::filesystem::path& file) {
   return text.str();
 }
 
+/// Castagnoli's, bit by bit.
+inline uint32_t plain_crc32c(const std::string& text) {
+  uint32_t sum = 0xffffffffU;
+  for (const char letter : text) {
+    sum ^= static_cast<uint8_t>(letter);
+    for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1U) != 0 ? 0x82f63b78U : 0U);
+  }
+  return ~sum;
+}
+
+/// Writes a checkpoint.json as who knows the format and seals what was changed.
+inline void write_sealed(const std::filesystem::path& file, Json changed) {
+  changed.erase("crc32c");
+  std::string text = changed.dump();
+  text.back() = ',';
+  text += '\n';
+  std::ofstream(file, std::ios::binary) << text << fmt::format("\"crc32c\": \"{:08x}\"\n}}\n", plain_crc32c(text));
+}
+
 /// Samples that take milliseconds, in double precision so that sums in another order do not show.
 inline constexpr const char* kWorkload = R"(global_batch_samples: 8
 text_tokens: {values: [12, 20, 33], weights: [0.3, 0.4, 0.3]}

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
+#include "weft/comm/threads/run_threads.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/network.h"
 #include "weft/spec/model_reader.h"
@@ -133,6 +135,27 @@ TEST(SpreadWeights, OfAnotherModelAreRefusedOnAllRanks) {
   ASSERT_EQ(messages.size(), 4U);
   for (const std::string& message : messages) EXPECT_EQ(message, messages.front());
   EXPECT_NE(messages.front().find("model.embed_tokens.weight: has the shape"), std::string::npos) << messages.front();
+}
+
+TEST(SpreadWeights, AreReadOutsideTheTimeOut) {
+  const Plan plan = plan_of({.fixture = "qwen2_tied", .pp = 2});
+  const std::filesystem::path folder = fixture_folder("qwen2_tied");
+  const auto failure = run_thread_ranks(2, {.timeout = std::chrono::milliseconds(200)}, [&](World& world) {
+    std::unique_ptr<TrainingRank> rank;
+    {
+      const UnlimitedWaits patience(world.all());
+      rank = make_rank(world, plan, 3);
+      world.all().barrier().wait();
+    }
+    const auto files = WeightFolder::open(folder);
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    auto error = load_initial_weights(*files, plan.model, world.all(), rank->optimizers());
+    WEFT_CHECK(!error, "{}", error->message());
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    error = load_initial_adapters({}, plan.model, world.all(), rank->optimizers());
+    WEFT_CHECK(!error, "{}", error->message());
+  });
+  EXPECT_FALSE(failure);
 }
 
 TEST(SpreadWeights, ANumberThatIsNotFiniteIsAnErrorOfAllRanks) {

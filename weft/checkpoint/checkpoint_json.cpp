@@ -142,6 +142,26 @@ Result<Plan> read_carried_plan(Fields& fields, const std::string& source) {
   return read_plan({.source = source + ": plan", .root = *raw});
 }
 
+/// A step has one update at most, and a weight no more than the optimizer.
+std::optional<Error> find_too_many_updates(const Checkpoint& checkpoint, const std::string& source) {
+  const auto refuse = [&](const std::string& field, int64_t updates, const std::string& most) {
+    return Error{.source = source,
+                 .field = field,
+                 .problem = fmt::format("is {}, but {}", updates, most),
+                 .advice = "The file was changed after it was written: use another checkpoint."};
+  };
+  if (checkpoint.updates > checkpoint.step)
+    return refuse("updates", checkpoint.updates, fmt::format("the checkpoint is of step {}", checkpoint.step));
+  for (const CheckpointFile& file : checkpoint.files) {
+    for (const StoredPart& part : file.parts) {
+      if (part.updates <= checkpoint.updates) continue;
+      return refuse(fmt::format("updates of {} in {}", printable(part.piece.name), checkpoint_file_name(file.rank)),
+                    part.updates, fmt::format("the optimizer has done {}", checkpoint.updates));
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string checkpoint_file_to_text(const CheckpointFile& file) {
@@ -228,6 +248,7 @@ Result<Checkpoint> checkpoint_from(const Document& document) {
   }
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
+  if (auto error = find_too_many_updates(checkpoint, document.source)) return *std::move(error);
   if (version == 1) {
     // It could not be changed then.
     checkpoint.first_batch_samples = checkpoint.plan.workload.global_batch_samples;

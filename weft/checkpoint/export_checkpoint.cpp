@@ -176,11 +176,33 @@ FillWeight merged(const FillWeight& fill, const Model& model) {
   };
 }
 
+/// Where transformers keeps chat templates beyond the first.
+constexpr const char* kMoreTemplates = "additional_chat_templates";
+
+/// By name, sorted; hidden ones are nobody's.
+std::vector<std::string> files_of_types(const std::filesystem::path& folder,
+                                        std::initializer_list<std::string_view> types) {
+  std::vector<std::string> names;
+  std::error_code problem;
+  for (std::filesystem::directory_iterator entry(folder, problem), end; !problem && entry != end;
+       entry.increment(problem)) {
+    const std::string name = entry->path().filename().string(), type = entry->path().extension().string();
+    std::error_code ignored;
+    if (std::find(types.begin(), types.end(), type) != types.end() && !name.starts_with('.') &&
+        entry->is_regular_file(ignored))
+      names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::optional<Error> copy_companions(const std::filesystem::path& from, const std::filesystem::path& to) {
   constexpr size_t kMostBytes = size_t{1} << 30;
   for (const std::string& name : companion_files(from)) {
     const auto text = read_file(from / name, kMostBytes);
     if (!text) return text.error();
+    std::error_code ignored;  // what cannot be made cannot be written to
+    std::filesystem::create_directories((to / name).parent_path(), ignored);
     if (auto error = write_text(to / name, *text)) return error;
   }
   return std::nullopt;
@@ -189,19 +211,18 @@ std::optional<Error> copy_companions(const std::filesystem::path& from, const st
 }  // namespace
 
 std::vector<std::string> companion_files(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  std::error_code problem;
-  for (std::filesystem::directory_iterator entry(folder, problem), end; !problem && entry != end;
-       entry.increment(problem)) {
-    const std::string name = entry->path().filename().string(), type = entry->path().extension().string();
-    constexpr std::string_view kTypesOfText[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
-    const bool is_meant = std::find(std::begin(kTypesOfText), std::end(kTypesOfText), type) != std::end(kTypesOfText);
-    const bool is_weights = name == "config.json" || name.ends_with(".index.json") || name == "checkpoint.json";
-    std::error_code ignored;
-    if (is_meant && !is_weights && !name.starts_with('.') && entry->is_regular_file(ignored)) names.push_back(name);
-  }
+  std::vector<std::string> names = files_of_types(folder, {".json", ".txt", ".model", ".jinja", ".tiktoken"});
+  std::erase_if(names, [](const std::string& name) {
+    return name == "config.json" || name.ends_with(".index.json") || name == "checkpoint.json";
+  });
+  for (const std::string& name : files_of_types(folder / kMoreTemplates, {".jinja"}))
+    names.push_back(std::string(kMoreTemplates) + "/" + name);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::vector<std::string> code_files(const std::filesystem::path& folder) {
+  return files_of_types(folder, {".py"});
 }
 
 Result<FillWeight> fill_from_folder(const std::filesystem::path& path, const Model& model) {

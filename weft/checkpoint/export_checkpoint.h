@@ -22,9 +22,11 @@ using FillWeight = std::function<std::optional<Error>(const WeightPiece&, const 
 /// of the model, no less and no more.
 Result<FillWeight> fill_from_folder(const std::filesystem::path& folder, const Model& model);
 
-/// The files of a Hugging Face folder that go with weights: tokenizer, processor, chat template, settings of
-/// generation. By name, sorted.
+/// The files of a Hugging Face folder that go with weights: tokenizer, processor, chat templates, settings of
+/// generation. By their paths in it, sorted.
 std::vector<std::string> companion_files(const std::filesystem::path& folder);
+/// Those with a model's own code, which are not copied.
+std::vector<std::string> code_files(const std::filesystem::path& folder);
 
 /// Writes weights as a new Hugging Face folder: config.json with the type that is written, model.safetensors, and what
 /// goes with them. One process does it, with one whole weight in memory at a time. A folder that is there already must

@@ -118,6 +118,7 @@ std::optional<Error> load_initial_weights(const WeightFolder& folder, const Mode
                                           std::span<StageOptimizer* const> optimizers,
                                           const InitialAdapters& adapters) {
   const at::NoGradGuard no_graph;
+  const UnlimitedWaits patience(everyone);
   if (auto error = first_error(everyone, fill_owned(folder, model, optimizers, adapters))) return error;
   for (StageOptimizer* optimizer : optimizers) optimizer->restore(0);
   return std::nullopt;
@@ -126,6 +127,7 @@ std::optional<Error> load_initial_weights(const WeightFolder& folder, const Mode
 std::optional<Error> load_initial_adapters(const std::filesystem::path& folder, const Model& model, Group& everyone,
                                            std::span<StageOptimizer* const> optimizers) {
   const at::NoGradGuard no_graph;
+  const UnlimitedWaits patience(everyone);
   const auto fill = [&]() -> std::optional<Error> {
     const auto adapters = open_adapters(folder, model);
     if (!adapters) return adapters.error();

@@ -107,6 +107,8 @@ TEST_F(LoadCheckpoint, FieldsAreReadStrictly) {
   expect("/stepp", 4, "stepp: is not a known field");
   expect("/step", -1, "step: is -1, a whole number from 0");
   expect("/updates", nullptr, "updates: is null, a value is needed");
+  expect("/updates", 4, "updates: is 4, but the checkpoint is of step 3. The file was changed");
+  expect("/files/1/parts/0/updates", 1'000'000'000, "updates of ");
   expect("/run", 3, "run: is the number 3, a mapping of fields is needed");
   expect("/world_size", 3, "world_size: is 3, but the plan is for 2 ranks");
   expect("/plan/buckets_mb", 1, "plan_hash: is '");

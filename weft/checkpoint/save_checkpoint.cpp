@@ -215,6 +215,7 @@ Result<SavedCheckpoint> CheckpointSave::end() {
 }
 
 Result<std::optional<SavedCheckpoint>> CheckpointSave::poll() {
+  const UnlimitedWaits patience(*everyone_);
   if (!is_ending_) {
     if (!are_all(*everyone_, !writing_.valid() || is_ready(writing_))) return std::optional<SavedCheckpoint>();
     if (auto error = begin_ending()) return given_up(*std::move(error));

@@ -43,9 +43,38 @@ std::string to_text(const ConvertReport& report) {
   return text;
 }
 
+/// Options that say nothing of what is made.
+std::optional<Error> find_unused(const ConvertVerbOptions& options) {
+  if (options.adapter_only && options.plan) {
+    return Error{.source = "--adapter",
+                 .problem = "writes adapters for PEFT, but --plan asks for a checkpoint",
+                 .advice = "Give one of them."};
+  }
+  if (options.weights_only && !options.plan) {
+    return Error{.source = "--weights-only",
+                 .problem = "is about checkpoints, and without --plan a Hugging Face folder is written",
+                 .advice = "Leave it out: such a folder has no optimizer states."};
+  }
+  if (options.shard_gib > 0 && (options.plan || options.adapter_only)) {
+    return Error{
+        .source = "--shard-size",
+        .problem = fmt::format("is about the files of a Hugging Face folder, but {}",
+                               options.plan ? "with --plan a checkpoint is written, which has a file for each rank"
+                                            : "--adapter writes adapters, which are one file"),
+        .advice = "Leave it out."};
+  }
+  return std::nullopt;
+}
+
 Result<std::string> run_convert(const ConvertVerbOptions& options) {
+  for (const auto& [flag, folder] :
+       {std::pair{"--from", &options.from}, {"--to", &options.to}, {"--describe", &options.describe}}) {
+    if (*folder && (*folder)->empty())
+      return Error{.source = flag, .problem = "is empty, a folder is needed", .advice = "Give its path."};
+  }
   if (options.describe) {
-    if (options.from || options.to || options.plan)
+    if (options.from || options.to || options.plan || options.dtype || options.shard_gib > 0 || options.weights_only ||
+        options.adapter_only)
       return Error{.source = "--describe",
                    .problem = "is given together with what is to be converted",
                    .advice = "Give it alone."};
@@ -61,17 +90,9 @@ Result<std::string> run_convert(const ConvertVerbOptions& options) {
                          .adapter_only = options.adapter_only,
                          .verify = options.verify,
                          .weights_only = options.weights_only};
-  if (options.adapter_only && options.plan) {
-    return Error{.source = "--adapter",
-                 .problem = "writes adapters for PEFT, but --plan asks for a checkpoint",
-                 .advice = "Give one of them."};
-  }
+  if (auto error = find_unused(options)) return *std::move(error);
   if (options.plan) {
     WEFT_TRY(request.plan, read_legal_plan(*options.plan));
-  } else if (options.weights_only) {
-    return Error{.source = "--weights-only",
-                 .problem = "is about checkpoints, and without --plan a Hugging Face folder is written",
-                 .advice = "Leave it out: such a folder has no optimizer states."};
   }
   if (options.dtype) {
     WEFT_TRY(request.type, type_named(*options.dtype));

@@ -18,6 +18,7 @@
 #include "weft/checkpoint/stored_weights.h"
 #include "weft/comm/echo/echo_world.h"
 #include "weft/engine/resumed_run.h"
+#include "weft/engine/run_claim.h"
 #include "weft/engine/run_folder.h"
 #include "weft/engine/run_model.h"
 #include "weft/engine/run_start.h"
@@ -42,13 +43,50 @@ struct Source {
   Model model;
   Precision usual = Precision::kFp32;      ///< type where the configuration names none
   fs::path companions;                     ///< the folder with what goes with the weights; empty: there is none
+  fs::path began_with;                     ///< what a run calls the folder of its first weights
   std::unique_ptr<Checkpoint> checkpoint;  ///< null: a Hugging Face folder
   std::unique_ptr<StoredWeights> stored;
   FillWeight fill;
 };
 
-/// What to do with a checkpoint that is good where another is not.
-constexpr std::string_view kOtherSource = "give it with --from {}";
+fs::path without_final_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+/// The folder of the run among whose checkpoints a path lies; empty where it lies elsewhere.
+fs::path run_around(const fs::path& path) {
+  std::error_code ignored;
+  for (fs::path inner = fs::weakly_canonical(fs::absolute(without_final_slash(path)), ignored);
+       inner.has_relative_path(); inner = inner.parent_path()) {
+    const fs::path run = run_of(inner);
+    if (run.empty()) continue;
+    for (const fs::path& file : {RunFolder{run}.plan(), RunFolder{run}.metrics(), claim_file(run)})
+      if (fs::exists(file, ignored)) return run;
+  }
+  return {};
+}
+
+/// The run whose folder of checkpoints is written into, which nobody else may write to meanwhile: a run removes what it
+/// takes for left over there.
+Result<std::optional<RunClaim>> hold_run_around(const ConvertRequest& request) {
+  const fs::path run = run_around(request.to);
+  if (run.empty()) return std::optional<RunClaim>();
+  const std::string name = without_final_slash(request.to).filename().string();
+  if (!request.plan && name.starts_with(kCheckpointPrefix)) {
+    return Error{.source = "--to",
+                 .problem = fmt::format("is {} in a run's folder of checkpoints, but {} folder is written",
+                                        in_quotes(name), request.adapter_only ? "an adapter" : "a Hugging Face"),
+                 .advice = "Give --plan for a checkpoint, or write elsewhere."};
+  }
+  auto claim = RunClaim::take(run);
+  if (claim) return std::optional(*std::move(claim));
+  Error error = std::move(claim).error();
+  error.advice =
+      "Give a folder outside of that run's checkpoints (weft train --resume takes one from anywhere), or wait until "
+      "the "
+      "run has ended.";
+  return error;
+}
 
 Result<Source> open_source(const fs::path& folder) {
   Source source;
@@ -88,7 +126,7 @@ Result<Source> open_source(const fs::path& folder) {
     return error;
   }
   auto checkpoint = read_checkpoint(*found);
-  if (!checkpoint) return with_good_checkpoint(std::move(checkpoint).error(), *found, kOtherSource);
+  if (!checkpoint) return with_good_checkpoint(std::move(checkpoint).error(), *found, kWayToConvert);
   source.checkpoint = std::make_unique<Checkpoint>(*std::move(checkpoint));
   source.stored = std::make_unique<StoredWeights>(*source.checkpoint);
   source.model = source.checkpoint->plan.model;
@@ -96,8 +134,8 @@ Result<Source> open_source(const fs::path& folder) {
   source.fill = [stored = source.stored.get()](const WeightPiece& piece, const ElementRange& elements,
                                                const AdamWState& to) { return stored->fill(piece, elements, to); };
   const Json& run = source.checkpoint->run;
-  if (run.contains("weights") && run["weights"].is_string()) source.companions = run["weights"].get<std::string>();
-  if (source.companions.empty()) source.companions = text_folder_of(run);
+  source.began_with = weights_folder_of(run);
+  source.companions = source.began_with.is_absolute() ? source.began_with : text_folder_of(run);
   source.text = fmt::format("a checkpoint of step {} of {}, of {}", source.checkpoint->step, source.model.name,
                             counted(source.checkpoint->plan.world_size, "rank"));
   return source;
@@ -125,7 +163,7 @@ std::optional<Error> verify_source(const Source& source, const fs::path& folder)
         .advice = "Leave it out: sizes and headers are checked always."};
   }
   if (auto error = verify_checkpoint(*source.checkpoint))
-    return with_good_checkpoint(*std::move(error), source.checkpoint->folder, kOtherSource);
+    return with_good_checkpoint(*std::move(error), source.checkpoint->folder, kWayToConvert);
   return std::nullopt;
 }
 
@@ -145,6 +183,21 @@ std::function<void(int64_t, int64_t)> shown(const ConvertRequest& request) {
   };
 }
 
+/// What is asked for, or what is usual.
+WeightType type_as_asked(WeightType usual, const std::optional<Precision>& type) {
+  if (!type) return usual;
+  switch (*type) {
+    case Precision::kFp64:
+      return WeightType::kF64;
+    case Precision::kBf16:
+      return WeightType::kBf16;
+    case Precision::kFp16:
+      return WeightType::kF16;
+    default:
+      return WeightType::kF32;
+  }
+}
+
 Result<ConvertReport> to_adapter_folder(const ConvertRequest& request, const Source& source) {
   if (!has_adapters(source.model)) {
     return Error{.source = request.from.string(),
@@ -156,14 +209,15 @@ Result<ConvertReport> to_adapter_folder(const ConvertRequest& request, const Sou
     const auto found = std::find_if(list.weights.begin(), list.weights.end(),
                                     [&](const NamedShape& weight) { return weight.name == name; });
     const WeightPiece whole = whole_weight(name, found->shape);
-    const bool is_double = request.type == Precision::kFp64;
-    const at::Tensor flat =
-        at::empty({whole.num_elements()}, at::TensorOptions().dtype(is_double ? at::kDouble : at::kFloat));
+    const at::ScalarType type = *tensor_type(type_as_asked(WeightType::kF32, request.type));
+    const at::Tensor flat = at::empty({whole.num_elements()}, at::TensorOptions().dtype(type));
     if (auto error = source.fill(whole, {0, whole.num_elements()}, {.master = flat})) return *std::move(error);
-    const at::Tensor shaped = flat.view(found->shape);
-    return request.type == Precision::kBf16 ? shaped.to(at::kBFloat16) : shaped;
+    return flat.view(found->shape);
   };
-  if (auto error = write_adapter_folder(request.to, source.model, source.companions.string(), value)) return *error;
+  WEFT_TRY(NewFolder folder, NewFolder::begin(request.to));
+  if (auto error = write_adapter_folder(folder.hidden(), source.model, source.companions.string(), value))
+    return *error;
+  if (auto error = folder.finish()) return *std::move(error);
   ConvertReport report{.from = source.text, .to = "adapters for PEFT", .folder = request.to};
   report.num_weights = 2 * std::ssize(adapter_scales(source.model));
   report.num_bytes = bytes_in(request.to);
@@ -179,19 +233,29 @@ Result<ConvertReport> to_model_folder(const ConvertRequest& request, const Sourc
   constexpr double kGib = 1024.0 * 1024 * 1024;
   if (request.max_file_gib) options.max_file_bytes = static_cast<int64_t>(*request.max_file_gib * kGib);
   std::error_code ignored;
+  const auto note = [&](const std::string& text) {
+    if (request.say && !is_program) request.say("note: " + text);
+  };
   if (!source.companions.empty() && fs::is_directory(source.companions, ignored)) {
     options.companions = source.companions;
     report.copied = companion_files(source.companions);
-  } else if (request.say && !is_program) {
-    request.say(source.companions.empty()
-                    ? "note: the run began with fresh weights, so there is no tokenizer or processor to copy"
-                    : fmt::format("note: {}, where the run began, is not there: copy tokenizer and processor yourself",
-                                  source.companions.string()));
+    if (const std::vector<std::string> code = code_files(source.companions); !code.empty())
+      note(fmt::format("{} in {} {} not copied: where transformers is to trust the model's own code, copy {} yourself",
+                       fmt::join(code, ", "), source.companions.string(), code.size() == 1 ? "is" : "are",
+                       code.size() == 1 ? "it" : "them"));
+  } else if (!source.companions.empty()) {
+    note(fmt::format("{}, where the run began, is not there: copy tokenizer and processor yourself",
+                     source.companions.string()));
+  } else if (!source.began_with.empty()) {
+    note(
+        fmt::format("the run began with {}, and its record does not say in which folder that is: copy tokenizer and "
+                    "processor yourself",
+                    in_quotes(source.began_with.string())));
+  } else {
+    note("the run began with fresh weights, so there is no tokenizer or processor to copy");
   }
-  if (!source.model.config.contains("architectures") && request.say && !is_program)
-    request.say(
-        "note: the model's configuration names no architectures, by which vLLM finds its code: add them to "
-        "config.json");
+  if (!source.model.config.contains("architectures"))
+    note("the model's configuration names no architectures, by which vLLM finds its code: add them to config.json");
   if (auto error = export_weights(source.fill, source.model, source.usual, request.to, options)) return *error;
   WEFT_TRY(const WeightList list, list_weights(source.model));
   report.num_weights = std::ssize(list.weights);
@@ -212,50 +276,33 @@ Result<std::vector<OwnedPiece>> pieces_of_rank(const Plan& plan, int64_t rank, s
   return pieces;
 }
 
-/// Types as they are stored, by the plan or as asked for.
-WeightType stored_type(const at::Tensor& tensor, const std::optional<Precision>& type) {
-  if (!type) return *weight_type(tensor.scalar_type());
-  switch (*type) {
-    case Precision::kFp64:
-      return WeightType::kF64;
-    case Precision::kBf16:
-      return WeightType::kBf16;
-    case Precision::kFp16:
-      return WeightType::kF16;
-    default:
-      return WeightType::kF32;
-  }
-}
-
-/// A weight's own count where it differs from the checkpoint's, or -1.
-int64_t updates_of_weight(const Source& source, const std::string& name) {
+/// Of the weights that have moments: their own count of updates where it differs from the checkpoint's, or -1.
+std::map<std::string, int64_t> trained_weights(const Source& source) {
+  std::map<std::string, int64_t> updates;
+  if (!source.checkpoint) return updates;
   for (const CheckpointFile& file : source.checkpoint->files) {
     for (const StoredPart& part : file.parts)
-      if (part.piece.name == name && part.is_trained) return part.updates;
+      if (part.is_trained) updates.emplace(part.piece.name, part.updates);
   }
-  return 0;
+  return updates;
 }
 
-Result<CheckpointFile> write_rank(const ConvertRequest& request, const Source& source, int64_t rank,
-                                  const fs::path& folder) {
+/// `trained` are the weights whose moments are written, where the plan trains them, too.
+Result<CheckpointFile> write_rank(const ConvertRequest& request, const Source& source,
+                                  const std::map<std::string, int64_t>& trained, int64_t rank, const fs::path& folder) {
   std::vector<ParameterPtr> keeps;
   WEFT_TRY(const std::vector<OwnedPiece> pieces, pieces_of_rank(*request.plan, rank, keeps));
-  const bool has_moments = source.checkpoint && !request.weights_only;
   RankContent content;
-  std::map<std::string, int64_t> counts;
   for (const OwnedPiece& piece : pieces) {
-    const std::string& name = piece.piece->name;
-    StoredPart part{.piece = *piece.piece,
-                    .elements = piece.elements,
-                    .tensor = "",
-                    .is_trained = has_moments && piece.state.moment1.defined()};
-    if (part.is_trained) {
-      if (!counts.contains(name)) counts[name] = updates_of_weight(source, name);
-      part.updates = counts[name];
-    }
-    const WeightType value = stored_type(piece.state.master, request.type);
-    content.add(std::move(part), value,
-                piece.state.moment1.defined() ? stored_type(piece.state.moment1, request.type) : value);
+    const auto updates = trained.find(piece.piece->name);
+    const bool has_moments = updates != trained.end() && piece.state.moment1.defined();
+    StoredPart part{.piece = *piece.piece, .elements = piece.elements, .tensor = "", .is_trained = has_moments};
+    if (has_moments) part.updates = updates->second;
+    const auto type_of = [&](const at::Tensor& held) {
+      return type_as_asked(*weight_type(held.scalar_type()), request.type);
+    };
+    const WeightType value = type_of(piece.state.master);
+    content.add(std::move(part), value, has_moments ? type_of(piece.state.moment1) : value);
   }
   if (content.parts.empty()) return CheckpointFile{.rank = rank};
   std::map<std::string, const StoredPart*> parts;
@@ -277,6 +324,18 @@ Result<CheckpointFile> write_rank(const ConvertRequest& request, const Source& s
   return write_rank_file(folder, rank, content, kChunkBytes, bytes);
 }
 
+/// A run takes a checkpoint for what its name says.
+std::optional<Error> find_other_step(const fs::path& to, int64_t step) {
+  const fs::path folder = without_final_slash(to);
+  const std::string name = folder.filename().string();
+  if (run_around(folder).empty() || !name.starts_with(kCheckpointPrefix) || name == checkpoint_name(step))
+    return std::nullopt;
+  return Error{.source = "--to",
+               .problem = fmt::format("is {} in a run's folder of checkpoints, but what is converted is of step {}",
+                                      in_quotes(name), step),
+               .advice = fmt::format("Name it {}, or write elsewhere.", checkpoint_name(step))};
+}
+
 Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source& source) {
   const Plan& plan = *request.plan;
   if (auto error = source.checkpoint ? check_same_model(source.model, source.checkpoint->folder.string(), plan.model)
@@ -291,12 +350,17 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
     made.first_batch_samples = source.checkpoint->first_batch_samples;
     made.run = source.checkpoint->run;
   } else {
-    made.run["weights"] = fs::absolute(request.from).string();
+    made.run["weights"] = without_final_slash(fs::absolute(request.from).lexically_normal()).string();
   }
+  if (auto error = find_other_step(request.to, made.step)) return *std::move(error);
+  std::map<std::string, int64_t> trained;
+  if (!request.weights_only) trained = trained_weights(source);
+  if (source.checkpoint && !request.weights_only && trained.empty() && request.say)
+    request.say("note: the source has no optimizer states, so there are none to write: all moments begin anew");
   WEFT_TRY(NewFolder folder, NewFolder::begin(request.to));
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
     if (request.show) request.show(fmt::format("writing rank {} of {}", rank + 1, plan.world_size));
-    WEFT_TRY(CheckpointFile file, write_rank(request, source, rank, folder.hidden()));
+    WEFT_TRY(CheckpointFile file, write_rank(request, source, trained, rank, folder.hidden()));
     if (!file.parts.empty()) made.files.push_back(std::move(file));
   }
   if (auto error = write_checkpoint_json(folder.hidden(), made)) return *std::move(error);
@@ -304,7 +368,7 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
   ConvertReport report{
       .from = source.text,
       .to = fmt::format("a checkpoint of step {} for {}{}", made.step, counted(plan.world_size, "rank"),
-                        source.checkpoint && !request.weights_only ? "" : ", without optimizer states"),
+                        trained.empty() ? ", without optimizer states" : ""),
       .folder = request.to};
   WEFT_TRY(const WeightList list, list_weights(source.model));
   report.num_weights = std::ssize(list.weights);
@@ -316,6 +380,7 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
 
 Result<ConvertReport> convert(const ConvertRequest& request) {
   const at::NoGradGuard no_graph;
+  WEFT_TRY(const std::optional<RunClaim> held, hold_run_around(request));
   WEFT_TRY(const Source source, open_source(request.from));
   if (auto error = check_no_weight_too_many(source)) return *std::move(error);
   if (request.verify) {
@@ -326,7 +391,7 @@ Result<ConvertReport> convert(const ConvertRequest& request) {
                                        : to_model_folder(request, source);
   if (report || !source.checkpoint || !report.error().source.starts_with(source.checkpoint->folder.string()))
     return report;
-  return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kOtherSource);
+  return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kWayToConvert);
 }
 
 namespace {

@@ -181,17 +181,23 @@ class Round {
   GrowingTexts growing_;
 };
 
-Result<PlannedGenerations> run_rank(World& world, const PlanPrediction& job,
-                                    const std::vector<PlannedPrompt>& prompts) {
+Result<std::unique_ptr<TrainingRank>> load_rank(World& world, const PlanPrediction& job) {
+  const UnlimitedWaits patience(world.all());
   auto device = open_rank_device(world, job.device);
   if (auto error = first_error(world.all(), device ? std::nullopt : std::optional(device.error()))) return *error;
-  WEFT_TRY(const std::unique_ptr<TrainingRank> rank,
+  WEFT_TRY(std::unique_ptr<TrainingRank> rank,
            TrainingRank::create(world, job.plan, {.seed = std::nullopt, .device = *device}));
   const auto weights = WeightFolder::open(job.model);
   if (auto error = first_error(world.all(), weights ? std::nullopt : std::optional(weights.error()))) return *error;
   if (auto error =
           load_initial_weights(*weights, job.plan.model, world.all(), rank->optimizers(), {.folder = job.adapter}))
     return *error;
+  return rank;
+}
+
+Result<PlannedGenerations> run_rank(World& world, const PlanPrediction& job,
+                                    const std::vector<PlannedPrompt>& prompts) {
+  WEFT_TRY(const std::unique_ptr<TrainingRank> rank, load_rank(world, job));
   PlannedGenerations all;
   for (size_t first = 0; first < prompts.size(); first += static_cast<size_t>(num_texts(job.plan))) {
     WEFT_TRY(Round::Done done, Round(job, *rank, world.all(), prompts, first).run());

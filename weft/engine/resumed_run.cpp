@@ -12,6 +12,8 @@
 namespace weft {
 namespace {
 
+namespace fs = std::filesystem;
+
 /// What a workload says of samples, but for how many a batch has.
 Json samples_of(const Workload& workload) {
   Json json = to_json(workload);
@@ -51,6 +53,21 @@ std::string frozen_text(const Workload& workload) {
   for (const ModuleKind kind : workload.frozen) names.emplace_back(name_of(kind));
   std::sort(names.begin(), names.end());
   return fmt::format("[{}]", fmt::join(names, ", "));
+}
+
+/// Of two records of a folder. Older versions wrote down a relative path as it was given: its end is compared.
+bool is_same_folder(const Json& before, const Json& now) {
+  if (!before.is_string() || !now.is_string()) return false;
+  fs::path old = fs::path(before.get<std::string>()).lexically_normal();
+  if (!old.has_filename()) old = old.parent_path();
+  const fs::path folder = now.get<std::string>();
+  std::error_code ignored;
+  if (old.is_absolute() || old.empty()) return old == folder || fs::equivalent(old, folder, ignored);
+  for (auto a = old.end(), b = folder.end(); a != old.begin();) {
+    if (*--a == "..") return true;
+    if (b == folder.begin() || *--b != *a) return false;
+  }
+  return true;
 }
 
 void add_changes(const Json& before, const Json& now, const std::string& path, std::vector<std::string>& changes) {
@@ -132,11 +149,10 @@ Error with_good_checkpoint(Error error, const std::filesystem::path& folder, std
   return error;
 }
 
-Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder) {
+Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder, std::string_view way) {
   const UnlimitedWaits patience(everyone);
   const bool is_first = everyone.rank() == 0;
-  if (is_first)
-    error = with_good_checkpoint(std::move(error), folder, "go on from it with --resume {} and another --run");
+  if (is_first) error = with_good_checkpoint(std::move(error), folder, way);
   return *first_error(everyone, is_first ? std::optional(error) : std::nullopt);
 }
 
@@ -159,7 +175,10 @@ std::vector<std::string> changes_of_plan(const Plan& before, const Plan& now) {
   return changes;
 }
 
-std::vector<std::string> changes_of_config(const Json& before, const Json& now) {
+std::vector<std::string> changes_of_config(Json before, const Json& now) {
+  for (const char* key : {"weights", "adapter"}) {
+    if (before.contains(key) && now.contains(key) && is_same_folder(before[key], now[key])) before[key] = now[key];
+  }
   std::vector<std::string> changes;
   add_changes(before, now, "", changes);
   return changes;

@@ -172,6 +172,7 @@ class RankRun {
 
   /// What any rank was asked, heard by all ranks alike.
   int64_t hear_orders() {
+    const UnlimitedWaits patience(world_.all());  // for the first rank, which writes files between steps
     int64_t orders = options_.stop != nullptr && options_.stop->load() ? kStop : 0;
     if (is_first()) {
       next_ = switches_.take();
@@ -189,6 +190,7 @@ class RankRun {
   }
 
   std::optional<Error> switch_plan() {
+    const UnlimitedWaits patience(world_.all());
     std::string text = next_ ? plan_to_text(next_->plan) : "";
     text = broadcast_text(world_.all(), std::move(text));
     const auto document = parse_document(text, "the plan that the run goes on by", Syntax::kJson);
@@ -212,6 +214,7 @@ class RankRun {
       if (auto error = write_file(start_.folder.plan(), plan_to_text(*plan_))) throw RankError(*error);
       write_header();
     }
+    world_.all().barrier().wait();  // the first rank has written files
     say(fmt::format("after step {} with {}", session_.num_steps(), fmt::join(changes, ", ")));
     return std::nullopt;
   }
@@ -358,6 +361,7 @@ class RankRun {
     report_.is_saved = saved_step_ == report_.last_step && !report_.checkpoint.empty();
     means_.fill(report_);
     if (!options_.trace.empty() && report_.last_step > report_.first_step) {
+      const UnlimitedWaits patience(world_.all());
       const Timeline timeline = gather_timeline(world_.all(), session_.last_events(), session_.last_start_ms());
       if (is_first()) {
         const auto error = write_file(options_.trace, to_chrome_trace(timeline));
@@ -405,20 +409,27 @@ void say_preface(World& world, const Plan& plan, const TrainConfig& config, cons
   if (show) show("making the ranks and their weights");
 }
 
-Result<TrainReport> RunLoop::run_rank(World& world) {
-  WEFT_TRY(const RunStart start, find_start(world, plan_, config_, options_));
-  say_preface(world, plan_, config_, start.checkpoint, options_.say, options_.show);
-  WEFT_TRY(const std::unique_ptr<TrainingSession> session,
+Result<std::unique_ptr<TrainingSession>> RunLoop::begin(World& world, std::optional<RunStart>& start) {
+  const UnlimitedWaits patience(world.all());  // folders, weights and data may lie on slow disks
+  WEFT_TRY(start, find_start(world, plan_, config_, options_));
+  say_preface(world, plan_, config_, start->checkpoint, options_.say, options_.show);
+  WEFT_TRY(std::unique_ptr<TrainingSession> session,
            TrainingSession::create(world, plan_, config_,
-                                   {.checkpoint = start.checkpoint,
+                                   {.checkpoint = start->checkpoint,
                                     .goes_on = true,
                                     .costs = options_.costs,
                                     .batches = switches_.batches_after(0, config_.data_threads),
                                     .records = true,
                                     .memory = options_.memory}));
   if (world.rank() == 0 && options_.say && !session->packing().empty()) options_.say(session->packing());
-  if (auto error = open_run(world, start, plan_, config_)) return *error;
-  return RankRun(world, plan_, config_, options_, switches_, start, *session).run();
+  if (auto error = open_run(world, *start, plan_, config_)) return *error;
+  return session;
+}
+
+Result<TrainReport> RunLoop::run_rank(World& world) {
+  std::optional<RunStart> start;
+  WEFT_TRY(const std::unique_ptr<TrainingSession> session, begin(world, start));
+  return RankRun(world, plan_, config_, options_, switches_, *start, *session).run();
 }
 
 }  // namespace weft

@@ -7,6 +7,8 @@
 namespace weft {
 
 struct Checkpoint;
+struct RunStart;
+class TrainingSession;
 
 /// Tells, on rank 0, what is about to be made: the model, the ranks, and where weights come from.
 void say_preface(World& world, const Plan& plan, const TrainConfig& config, const std::optional<Checkpoint>& checkpoint,
@@ -23,6 +25,9 @@ class RunLoop {
   Result<TrainReport> run_rank(World& world);
 
  private:
+  /// All that reads and writes files before the first step, for which ranks wait as long as it takes.
+  Result<std::unique_ptr<TrainingSession>> begin(World& world, std::optional<RunStart>& start);
+
   const Plan& plan_;
   const TrainConfig& config_;
   const TrainOptions& options_;

@@ -4,15 +4,29 @@
 #include "weft/engine/run_folder.h"
 
 namespace weft {
-std::filesystem::path text_folder_of(const Json& run) {
+namespace {
+
+/// A path of a document; empty where there is none.
+std::filesystem::path path_in(const Json& json, const char* key) {
+  if (!json.is_object() || !json.contains(key) || !json[key].is_string()) return {};
+  return json[key].get<std::string>();
+}
+
+std::filesystem::path if_there(const std::filesystem::path& folder) {
   std::error_code ignored;
-  const auto folder_of = [&](const Json& json, const char* key) -> std::filesystem::path {
-    if (!json.is_object() || !json.contains(key) || !json[key].is_string()) return {};
-    const std::filesystem::path folder = json[key].get<std::string>();
-    return std::filesystem::is_directory(folder, ignored) ? folder : std::filesystem::path();
-  };
-  const std::filesystem::path of_data = run.is_object() && run.contains("data") ? folder_of(run["data"], "model") : "";
-  return of_data.empty() ? folder_of(run, "weights") : of_data;
+  return folder.is_absolute() && std::filesystem::is_directory(folder, ignored) ? folder : std::filesystem::path();
+}
+
+}  // namespace
+
+std::filesystem::path weights_folder_of(const Json& run) {
+  return path_in(run, "weights");
+}
+
+std::filesystem::path text_folder_of(const Json& run) {
+  const std::filesystem::path of_data =
+      run.is_object() && run.contains("data") ? if_there(path_in(run["data"], "model")) : "";
+  return of_data.empty() ? if_there(weights_folder_of(run)) : of_data;
 }
 
 std::optional<Error> find_no_text(const Model& model, std::string source) {

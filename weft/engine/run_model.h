@@ -10,6 +10,11 @@
 
 namespace weft {
 
+/// The folder with the weights that a run began with, by what a checkpoint says of it; empty where they were fresh.
+/// Older versions wrote down a relative path as it was given, and it is not known from where: such a path leads
+/// nowhere.
+std::filesystem::path weights_folder_of(const Json& run);
+
 /// The folder whose tokenizer and templates a run has used, by what a checkpoint says of it; empty where it used none.
 std::filesystem::path text_folder_of(const Json& run);
 

@@ -20,12 +20,6 @@ bool is_same(const fs::path& a, const fs::path& b) {
   return fs::weakly_canonical(a) == fs::weakly_canonical(b);
 }
 
-/// The folder of the run that a checkpoint is of; empty where it lies alone.
-fs::path run_of(const fs::path& checkpoint) {
-  const fs::path parent = fs::weakly_canonical(checkpoint).parent_path();
-  return parent.filename() == "checkpoints" ? parent.parent_path() : fs::path();
-}
-
 /// What rank 0 finds.
 struct Found {
   fs::path folder;
@@ -126,6 +120,11 @@ std::optional<Error> check_shared(World& world, const RunStart& start) {
 
 }  // namespace
 
+fs::path run_of(const fs::path& checkpoint) {
+  const fs::path parent = fs::weakly_canonical(checkpoint).parent_path();
+  return parent.filename() == "checkpoints" ? parent.parent_path() : fs::path();
+}
+
 bool is_model_folder(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "config.json", ignored) && (fs::exists(folder / "model.safetensors", ignored) ||
@@ -149,7 +148,7 @@ Result<fs::path> find_checkpoint(const fs::path& given) {
                .advice = "Give the folder of a run that has saved checkpoints, or one of these."};
 }
 
-Result<Checkpoint> read_checkpoint_on_ranks(World& world, const fs::path& given) {
+Result<Checkpoint> read_checkpoint_on_ranks(World& world, const fs::path& given, std::string_view way) {
   std::string path;
   const auto look = [&]() -> std::optional<Error> {
     if (world.rank() != 0) return std::nullopt;
@@ -162,7 +161,7 @@ Result<Checkpoint> read_checkpoint_on_ranks(World& world, const fs::path& given)
   const fs::path folder = broadcast_text(world.all(), path);
   auto read = read_checkpoint(folder);
   if (const auto error = first_error(world.all(), read ? std::nullopt : std::optional(read.error())))
-    return with_good_checkpoint(world.all(), *error, folder);
+    return with_good_checkpoint(world.all(), *error, folder, way);
   return read;
 }
 
@@ -188,7 +187,7 @@ Result<RunStart> find_start(World& world, const Plan& plan, const TrainConfig& c
   }
   const std::string checkpoint = broadcast_text(world.all(), found.checkpoint.string());
   if (!checkpoint.empty()) {
-    WEFT_TRY(start.checkpoint, read_checkpoint_on_ranks(world, checkpoint));
+    WEFT_TRY(start.checkpoint, read_checkpoint_on_ranks(world, checkpoint, kWayToResume));
   }
   return start;
 }

@@ -27,8 +27,12 @@ bool is_model_folder(const std::filesystem::path& folder);
 /// A checkpoint by its own folder or by that of its run; the newest of a run.
 Result<std::filesystem::path> find_checkpoint(const std::filesystem::path& given);
 
-/// The same on all ranks: one looks, so that all see the same even while the folders change.
-Result<Checkpoint> read_checkpoint_on_ranks(World& world, const std::filesystem::path& given);
+/// The folder of the run that a checkpoint is of, by where it lies; empty where it lies alone.
+std::filesystem::path run_of(const std::filesystem::path& checkpoint);
+
+/// The same on all ranks: one looks, so that all see the same even while the folders change. `way` is what to do with
+/// another one that is good.
+Result<Checkpoint> read_checkpoint_on_ranks(World& world, const std::filesystem::path& given, std::string_view way);
 
 /// Finds out where to start and where to write, claims the folder, and refuses what would write over something. A run
 /// that is to go on and has no checkpoint yet begins again. Where checkpoints are to be saved, all ranks must see the

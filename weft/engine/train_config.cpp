@@ -130,7 +130,8 @@ Result<std::optional<TrainData>> read_data(const Json* given, const std::string&
 /// For who reads it in another folder.
 std::string absolute_text(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
-  return (path.empty() ? fs::current_path() : fs::absolute(path)).lexically_normal().string();
+  const fs::path whole = (path.empty() ? fs::current_path() : fs::absolute(path)).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).string();
 }
 
 Json to_json(const TrainData& data) {
@@ -314,7 +315,7 @@ Result<TrainConfig> read_train_config_file(const std::filesystem::path& path) {
 Json to_json(const TrainConfig& config) {
   const LearningRate& rate = config.learning_rate;
   Json json = {{"seed", config.seed},
-               {"weights", config.weights.string()},
+               {"weights", config.weights.empty() ? "" : absolute_text(config.weights)},
                {"data", config.data ? to_json(*config.data) : Json(kSynthetic)},
                {"data_threads", config.data_threads},
                {"optimizer",
@@ -350,7 +351,7 @@ Json to_json(const TrainConfig& config) {
     if (evaluation.data) section["data"] = to_json(*evaluation.data);
     if (!evaluation.data) section["split"] = split_names()[static_cast<size_t>(evaluation.split)];
   }
-  if (!config.adapter.empty()) json["adapter"] = config.adapter.string();
+  if (!config.adapter.empty()) json["adapter"] = absolute_text(config.adapter);
   if (!config.on_metrics.empty()) json["on_metrics"] = config.on_metrics;
   if (config.threads_per_rank > 0) json["threads_per_rank"] = config.threads_per_rank;
   if (config.checkpoints.interval_steps > 0) {

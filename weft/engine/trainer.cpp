@@ -6,6 +6,7 @@
 #include "weft/engine/on_ranks.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/program_check.h"
+#include "weft/engine/resumed_run.h"
 #include "weft/engine/run_loop.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/training_session.h"
@@ -53,14 +54,16 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
                                                     const EvalOptions& options) {
   const auto batches = std::make_shared<SharedBatches>(config_.data_threads);
   return on_ranks<EvalReport>(plan_, config_, options.memory, options.say, [&](World& world) -> Result<EvalReport> {
+    std::optional<UnlimitedWaits> patience(std::in_place, world.all());  // until all is loaded
     std::optional<Checkpoint> start;
     if (!checkpoint.empty()) {
-      WEFT_TRY(start, read_checkpoint_on_ranks(world, checkpoint));
+      WEFT_TRY(start, read_checkpoint_on_ranks(world, checkpoint, kWayToEvaluate));
     }
     say_preface(world, plan_, config_, start, options.say, options.show);
     WEFT_TRY(const std::unique_ptr<TrainingSession> session,
              TrainingSession::create(world, plan_, config_,
                                      {.checkpoint = start, .batches = batches, .memory = options.memory}));
+    patience.reset();
     if (world.rank() == 0 && options.say && !session->packing().empty()) options.say(session->packing());
     if (world.rank() == 0 && options.show)
       options.show(fmt::format("evaluating {}", counted(config_.evaluation_batches, "batch")));

@@ -94,6 +94,7 @@ std::optional<Error> find_unfilled_batch(const SampleSource& samples, const Plan
 
 Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, const Plan& plan,
                                                                  const TrainConfig& config, const Start& start) {
+  const UnlimitedWaits patience(world.all());
   const std::optional<Checkpoint>& checkpoint = start.checkpoint;
   if (start.goes_on && plan.balance != Balance::kNone && !start.costs.is_given()) {
     return Error{.field = "balance",
@@ -158,7 +159,8 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   session->first_batch_samples_ = batch;
   if (checkpoint) {
     if (const auto error = load_checkpoint(*checkpoint, world.all(), session->rank_->optimizers()))
-      return with_good_checkpoint(world.all(), *error, checkpoint->folder);
+      return with_good_checkpoint(world.all(), *error, checkpoint->folder,
+                                  start.goes_on ? kWayToResume : kWayToEvaluate);
     session->step_ = session->plan_step_ = checkpoint->step;
     session->plan_samples_ = checkpoint->samples;
     session->first_batch_samples_ = checkpoint->first_batch_samples;
@@ -262,6 +264,7 @@ std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step, int6
 
 Result<TrainingSession::Share> TrainingSession::agreed_share(SampleSource& samples,
                                                              const std::function<LocalBatch(int64_t)>& make) {
+  const UnlimitedWaits patience(world_->all());  // samples are read from disks
   double waited_ms = 0;
   for (int64_t remade = 0;; ++remade) {
     const double start = now_ms();
