@@ -234,6 +234,15 @@ TEST_F(ProgramModelVerbs, WhatDoesNotFitIsRefusedByName) {
   const ProgramRun unknown = run_weft({"describe", "--model", undeclared});
   EXPECT_EQ(unknown.exit_status, 2);
   EXPECT_NE(unknown.err.find("'w' is not there yet"), std::string::npos) << unknown.err;
+  const std::string targets =
+      folder_.write("targets.txt",
+                    "weft_program 1 t\ndim b 2\ndim v 4\ninput x [b v]\ndata t [b v]\nweight w [v v]\n"
+                    "y = einsum(x, w) : b i, v i -> b v\nloss = cross_entropy(y, t) : b v, b v -> b\n");
+  const ProgramRun loss = run_weft({"describe", "--model", targets});
+  EXPECT_EQ(loss.exit_status, 2);
+  EXPECT_NE(loss.err.find("line 8: loss: cross_entropy with the rule 'b v, b v -> b' has other targets"),
+            std::string::npos)
+      << loss.err;
 }
 
 }  // namespace

@@ -84,6 +84,12 @@ TEST_F(VerifiedProgram, IsRefusedWhereItCannotRun) {
   };
   refused(verify(normed(""), "tp=8"), "--verify: kn: the result of 'cut k' differs from one device's");
   EXPECT_EQ(run_weft(verify(normed("inside k ; "), "tp=8")).exit_status, 0);
+  const std::string turned =
+      write("turned.txt",
+            "weft_program 1 turned\ndim b 4\ndim s 6\ndim k 24 unit 6\ndim a 1\ninput qkv [b s "
+            "k]\ndata angles [b s a]\nt = custom(qkv, angles) : b s k, b s a -> b s k ; linear 0 "
+            "; heads 4 4 2 ; calls rotary\n");
+  refused(verify(turned, "tp=8"), "--verify: t: cannot be computed by 'cut a' on 2 ranks: 0 numbers turn a row");
   refused(verify(encoder(), "tp=8,dp=16", {"--nodes", "16"}), "128 ranks are too many");
 }
 

@@ -1,6 +1,7 @@
 #include "weft/program/operator_rules.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -72,6 +73,50 @@ void set_last(Rule& rule, DimKind kind) {
   for (const size_t dim : rule.operands[0].back()) set_kind(rule, dim, kind);
 }
 
+bool have_same_dims(RuleTerm a, RuleTerm b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b;
+}
+
+/// A mistake of a rule, and how one is written.
+struct WrongRule {
+  std::string problem;
+  std::string example;
+};
+
+/// What a kind computes has the dims that its result says.
+std::optional<WrongRule> find_wrong_result(OperatorKind kind, const Rule& rule) {
+  const RuleTerm& first = rule.operands[0];
+  if (kind == OperatorKind::kCrossEntropy) {
+    if (first.empty()) return WrongRule{"reads logits without a dim of classes", "b s v, b s -> b s"};
+    const RuleTerm rows(first.begin(), first.end() - 1);
+    if (rule.operands[1] != rows)
+      return WrongRule{"has other targets than one for every row of its logits, whose last dim are classes",
+                       "b s v, b s -> b s"};
+    if (!have_same_dims(rule.result, rows))
+      return WrongRule{"makes another result than a loss for every target; a sum behind it adds losses up",
+                       "b s v, b s -> b s"};
+  }
+  if (kind == OperatorKind::kLookup) {
+    const RuleTerm& table = rule.operands[1];
+    if (table.empty()) return WrongRule{"reads a table without entries", "b s, v h -> b s h"};
+    RuleTerm made = first;
+    made.insert(made.end(), table.begin() + 1, table.end());
+    if (rule.result != made)
+      return WrongRule{"makes other rows than one entry of the table for every number that it reads",
+                       "b s, v h -> b s h"};
+  }
+  if (kind == OperatorKind::kNorm) {
+    for (size_t i = 1; i < rule.operands.size(); ++i) {
+      if (first.empty() || rule.operands[i] != RuleTerm{first.back()})
+        return WrongRule{"has a weight or a bias of another dim than the last one of its rows, which it norms",
+                         "b s h, h -> b s h"};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<Rule> complete_rule(OperatorKind kind, Rule rule) {
@@ -86,7 +131,15 @@ Result<Rule> complete_rule(OperatorKind kind, Rule rule) {
   for (size_t dim = 0; dim < rule.dims.size(); ++dim) {
     if (!shape.sums && !has_dim(rule.result, dim))
       return refuse(fmt::format("sums over {}, which this kind does not", in_quotes(rule.dims[dim].name)));
+    const bool is_read = std::any_of(rule.operands.begin(), rule.operands.end(),
+                                     [&](const RuleTerm& operand) { return has_dim(operand, dim); });
+    if (!is_read && kind != OperatorKind::kDispatch && kind != OperatorKind::kCustom)
+      return refuse(fmt::format("makes {}, which no operand has", in_quotes(rule.dims[dim].name)));
   }
+  if (const auto wrong = find_wrong_result(kind, rule))
+    return Error{
+        .problem = fmt::format("{} with the rule {} {}", name_of(kind), in_quotes(rule.text()), wrong->problem),
+        .advice = fmt::format("Its rule is like {}.", in_quotes(wrong->example))};
   switch (kind) {
     case OperatorKind::kEinsum:
     case OperatorKind::kMultiply:
@@ -143,6 +196,35 @@ Result<Rule> complete_rule(OperatorKind kind, Rule rule) {
       break;
   }
   return rule;
+}
+
+std::optional<std::string> find_other_lengths(const Program& program, const Operator& op) {
+  if (op.kind == OperatorKind::kCustom || op.kind == OperatorKind::kDispatch || op.kind == OperatorKind::kCombine)
+    return std::nullopt;
+  if (op.kind == OperatorKind::kReshape) {
+    const int64_t read = program.num_elements(op.operands[0]), made = program.num_elements(op.result);
+    if (read == made) return std::nullopt;
+    return fmt::format("makes {} elements of {}", with_commas(made), with_commas(read));
+  }
+  const bool is_function = op.kind == OperatorKind::kElementwise;
+  std::map<std::vector<size_t>, int64_t> lengths;
+  int64_t num_gates = 0;
+  for (size_t i = op.operands.size() + 1; i-- > 0;) {
+    const bool is_result = i == op.operands.size();
+    const ProgramValue& value = program.values[is_result ? op.result : op.operands[i]];
+    const RuleTerm& term = is_result ? op.rule.result : op.rule.operands[i];
+    for (size_t place = 0; place < term.size(); ++place) {
+      // Heads of queries, keys and values are read, heads of queries are made.
+      if (op.kind == OperatorKind::kAttention && place + 1 == term.size()) continue;
+      const int64_t length = program.dims[value.dims[place]].length;
+      const auto [known, is_new] = lengths.emplace(term[place], length);
+      if (known->second == length) continue;
+      // A gate beside what it lets through.
+      if (is_function && i == 0 && length == 2 * known->second && num_gates++ == 0) continue;
+      return fmt::format("has {} and {} elements in one dim of its rule", known->second, length);
+    }
+  }
+  return std::nullopt;
 }
 
 InsideTraffic inside_traffic(OperatorKind kind) {

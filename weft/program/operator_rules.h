@@ -21,6 +21,11 @@ struct InsideTraffic {
 /// Fails where the kind cannot have such a rule.
 Result<Rule> complete_rule(OperatorKind kind, Rule rule);
 
+/// What an operator cannot compute because dims that its rule calls the same differ in length: units make such dims,
+/// and only a function of elements, whose operand may have a gate beside what it lets through, a reshape, attention and
+/// custom operators have them.
+std::optional<std::string> find_other_lengths(const Program& program, const Operator& op);
+
 /// Of a kind that has a dim inside.
 InsideTraffic inside_traffic(OperatorKind kind);
 

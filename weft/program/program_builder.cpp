@@ -174,6 +174,7 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
     fail(name, fmt::format("drops with the probability {}", attention.dropout), "It is at least 0 and below 1.");
   if (kind == OperatorKind::kAttention && options.attention.heads < 1)
     fail(name, "does not say its heads", "Add 'heads QUERIES KEYS ELEMENTS', like 'heads 32 8 128'.");
+  if (kind == OperatorKind::kAttention) check_window(name, attention);
   std::string dims(options.as);
   if (dims.empty()) {
     for (const std::vector<size_t>& parts : rule.result) {
@@ -195,6 +196,18 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
                                 .calculation = std::move(calculation),
                                 .is_fused = options.is_fused});
   return program_.values.size() - 1;
+}
+
+void ProgramBuilder::check_window(std::string_view name, const Attention& attention) {
+  const bool has_window = attention.mask == Mask::kSliding || attention.mask == Mask::kWindowed;
+  if (has_window && attention.window < 1)
+    fail(name,
+         fmt::format("has a {} mask with a window of {} rows",
+                     attention.mask == Mask::kSliding ? "sliding" : "windowed", attention.window),
+         "Say how many rows see each other, at least 1: 'mask sliding 128', 'mask windowed 64'.");
+  if (!has_window && attention.window != 0)
+    fail(name, fmt::format("has a window of {} rows, but a mask without windows", attention.window),
+         "Leave out the number, or write 'mask sliding N' or 'mask windowed N'.");
 }
 
 void ProgramBuilder::check_calculation(OperatorKind kind, std::string_view name, const Calculation& calculation) {

@@ -96,6 +96,7 @@ class ProgramBuilder {
   size_t leaf(std::string_view name, std::string_view dims, ProgramValue::Role role);
   std::vector<size_t> dims_named(std::string_view where, std::string_view names);
   bool is_new_name(std::string_view name);
+  void check_window(std::string_view name, const Attention& attention);
   void check_calculation(OperatorKind kind, std::string_view name, const Calculation& calculation);
 
   Program program_;

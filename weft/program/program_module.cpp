@@ -48,6 +48,16 @@ std::optional<Error> find_useless(const Program& program) {
   return std::nullopt;
 }
 
+/// Experts' rows have no dim of samples, so that this is said before that is missed.
+std::optional<Error> find_experts(const Program& program) {
+  for (const Operator& op : program.operators) {
+    if (op.kind == OperatorKind::kDispatch || op.kind == OperatorKind::kCombine)
+      return refused(op.name, fmt::format("is a {}: programs with experts are not trained yet", name_of(op.kind)),
+                     "weft shard finds strategies for it; to train experts, use a family that has them.");
+  }
+  return std::nullopt;
+}
+
 /// The dim of samples is the first of all data.
 Result<size_t> find_sample_dim(const Program& program, const std::vector<size_t>& given) {
   if (given.empty())
@@ -119,6 +129,7 @@ class ModelMaker {
   explicit ModelMaker(const Program& program) : program_(program) {}
 
   Result<ProgramModel> make() {
+    if (auto error = find_experts(program_)) return *std::move(error);
     if (auto error = find_useless(program_)) return *std::move(error);
     const std::vector<size_t> given = given_values(program_);
     WEFT_TRY(const size_t sample_dim, find_sample_dim(program_, given));

@@ -154,6 +154,18 @@ TEST(ProgramModule, WhatCannotBeTrainedIsRefusedByName) {
   expect(
       "input x [b h]\nweight w [f h]\na = einsum(x, w) : b h, f h -> b f\nl = sum(a) : b f ->\nm = sum(a) : b f ->\n",
       "are both read by nobody");
+  expect("dim p 8 unit 2\ninput x [b s h]\ny = softmax(x) : b s h -> b s h ; as b s p\nloss = sum(y) : b s p ->\n",
+         "y: has 8 and 4 elements in one dim of its rule");
+  expect(
+      "dim p 12 unit 3\ninput x [b p]\ny = elementwise(x) : b h -> b h ; as b h ; does silu\nloss = sum(y) : b h ->\n",
+      "y: has 4 and 12 elements in one dim of its rule");
+  expect("dim p 8 unit 2\ninput x [b s h]\ny = reshape(x) : b s h -> b s h ; as b s p\nloss = sum(y) : b s p ->\n",
+         "y: makes 48 elements of 24");
+  expect(
+      "dim e 2\ndim r 6\ninput x [b s h]\nweight w [e h]\nl = einsum(x, w) : b s h, e h -> b s e\n"
+      "route = softmax(l) : b s e -> b s e ; top 1\nsent = dispatch(x, route) : b s h, b s e -> e (b s) h ; as e r h\n"
+      "y = combine(sent, route) : e (b s) h, b s e -> b s h\nloss = sum(y) : b s h ->\n",
+      "sent: is a dispatch: programs with experts are not trained yet");
   expect("dim none 0\ninput x [b none]\nloss = sum(x) : b none ->\n", "none: is a dim of no elements");
   expect("input x [b h]\nweight w [f h]\nloss = sum(x) : b h ->\n", "w: is a weight that no operator reads");
 }

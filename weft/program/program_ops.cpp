@@ -8,6 +8,7 @@
 
 #include "weft/base/text.h"
 #include "weft/program/custom_functions.h"
+#include "weft/program/operator_rules.h"
 
 namespace weft {
 namespace {
@@ -24,6 +25,8 @@ class OpWriter {
       const Operator& op = program_.operators[i];
       if (i >= block_.num_own) break;  // what makes rows whole costs what it sends
       check_samples(op);
+      if (const auto other = find_other_lengths(program_, op))
+        refuse(op, *other, "Give the dims of its operands and its result the same lengths.");
       if (!error_) write(i);
     }
     if (error_) return *error_;
@@ -98,10 +101,6 @@ class OpWriter {
       case OperatorKind::kAdd:
         if (is_bias(op)) return;
         return write_pointwise(op);
-      case OperatorKind::kDispatch:
-      case OperatorKind::kCombine:
-        return refuse(op, fmt::format("is a {}: programs with experts are not trained yet", name_of(op.kind)),
-                      "weft shard finds strategies for it; to train experts, use a family that has them.");
       case OperatorKind::kCustom:
         return write_custom(op);
       default:

@@ -158,6 +158,10 @@ class ProgramParser {
     const std::string_view rest = trimmed(line.substr(equals + 1));
     const size_t open = rest.find('('), close = rest.find(')');
     const size_t colon = rest.find(':');
+    if (colon == std::string_view::npos && trimmed(rest.substr(0, open)) == name_of(OperatorKind::kCustom))
+      return code_.fail(printable(name), "is custom and declares no rule",
+                        "A custom operator says what its tensors' dims are, and which of them ranks cannot cut: 'y = "
+                        "custom(x, g) : b s h, h -> b s h ; whole h ; calls NAME'.");
     if (open == std::string_view::npos || close == std::string_view::npos || colon == std::string_view::npos ||
         close < open || colon < close)
       return code_.fail(printable(name), "is written like 'y = einsum(x, w) : b s h, f h -> b s f'",
@@ -222,7 +226,7 @@ class ProgramParser {
         return code_.fail(name, fmt::format("{} is no mask", in_quotes(words[1])),
                           fmt::format("Known are {}.", joined_or(masks)));
       options.attention.mask = static_cast<Mask>(found - masks.begin());
-      if (words.size() == 3) options.attention.window = std::max<int64_t>(1, number(words[2]).value_or(1));
+      if (words.size() == 3) options.attention.window = number(words[2]).value_or(0);
     } else if (key == "does" && words.size() == 2) {
       options.calculation.function = find_activation(words[1]);
       if (!options.calculation.function)

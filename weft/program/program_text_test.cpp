@@ -129,6 +129,60 @@ TEST(ProgramText, MistakesAreNamedWithOperatorAndDim) {
   has(message_of("weft_program 1 a\ndim b 2\ninput x [b]\ny = attention(x) : b -> b\n"), {"y", "no dim of rows"});
 }
 
+TEST(ProgramText, RulesThatTheirKindCannotComputeAreNamed) {
+  const std::string leaves =
+      "weft_program 1 t\ndim b 2\ndim s 3\ndim h 4\ndim v 5\ninput x [b s h]\ndata ids [b s]\ndata one [b]\n"
+      "weight g [h]\nweight gs [s]\nweight table [v h]\ndata all [b s h]\n";
+  const std::vector<std::array<std::string, 2>> mistakes = {
+      {"cross_entropy(x, one) : b s h, b -> b s", "other targets than one for every row of its logits"},
+      {"cross_entropy(x, all) : b s h, b s h -> b s", "other targets than one for every row of its logits"},
+      {"cross_entropy(x, ids) : b s h, b s -> b", "another result than a loss for every target"},
+      {"cross_entropy(x, ids) : b s h, b s -> b s h", "another result than a loss for every target"},
+      {"lookup(one, table) : b, v h -> b s h", "makes 's', which no operand has"},
+      {"lookup(ids, table) : b s, v h -> b h", "other rows than one entry of the table"},
+      {"norm(x, gs) : b s h, s -> b s h", "a weight or a bias of another dim than the last one"},
+      {"norm(x, g, gs) : b s h, h, s -> b s h", "a weight or a bias of another dim than the last one"},
+      {"sum(x) : b s h -> b v", "makes 'v', which no operand has"},
+      {"einsum(x, g) : b s h, h -> b s v", "makes 'v', which no operand has"},
+      {"reshape(x) : b s h -> b s h v", "makes 'v', which no operand has"},
+  };
+  for (const auto& [op, expected] : mistakes) {
+    const std::string message = message_of(leaves + "y = " + op + "\n");
+    EXPECT_NE(message.find("test: line 13: y: "), std::string::npos) << message;
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
+  }
+  for (const std::string op : {"cross_entropy(x, ids) : b s h, b s -> s b", "norm(x, g) : b s h, h -> s b h",
+                               "lookup(one, table) : b, v h -> b h", "reshape(x) : b s h -> (b s) h ; as v h"})
+    EXPECT_EQ(message_of(leaves + "y = " + op + "\n").find("Its rule is like"), std::string::npos) << op;
+}
+
+TEST(ProgramText, MasksHaveTheirWindowAndNoOther) {
+  const auto of = [](const std::string& mask) {
+    return message_of(
+        "weft_program 1 t\ndim b 2\ndim s 3\ndim k 12 unit 12\ndim o 4 unit 4\ninput x [b s k]\n"
+        "y = attention(x) : b s k -> b s k ; as b s o ; heads 1 1 4 ; mask " +
+        mask + "\n");
+  };
+  for (const std::string right : {"full", "causal", "sliding 1", "windowed 64"}) EXPECT_EQ(of(right), "") << right;
+  const std::vector<std::array<std::string, 2>> mistakes = {
+      {"sliding", "y: has a sliding mask with a window of 0 rows"},
+      {"sliding 0", "'mask sliding 128'"},
+      {"sliding -3", "y: has a sliding mask with a window of -3 rows"},
+      {"windowed", "y: has a windowed mask with a window of 0 rows"},
+      {"causal 5", "y: has a window of 5 rows, but a mask without windows"},
+      {"full 5", "y: has a window of 5 rows, but a mask without windows"},
+      {"sliding x", "'x' is no whole number"},
+      {"slidng 3", "'slidng' is no mask"},
+  };
+  for (const auto& [mask, expected] : mistakes) EXPECT_NE(of(mask).find(expected), std::string::npos) << of(mask);
+}
+
+TEST(ProgramText, ACustomOperatorNeedsARule) {
+  const std::string message = message_of("weft_program 1 t\ndim b 2\ninput x [b]\ny = custom(x)\n");
+  EXPECT_NE(message.find("line 4: y: is custom and declares no rule"), std::string::npos) << message;
+  EXPECT_NE(message.find("; calls NAME'"), std::string::npos) << message;
+}
+
 TEST(ProgramText, AnOperatorThatReadsWhatComesLaterIsACycle) {
   Program program = *parse_program(kMlp, "test");
   program.operators[0].operands[0] = program.operators[4].result;

@@ -290,8 +290,10 @@ at::Tensor LocalOperator::compute_custom(const std::vector<at::Tensor>& x, const
                                         .result_shape = call.place.result_shape,
                                         .sum_inside = sum_inside,
                                         .owns_first = owns_first_});
-  WEFT_CHECK(result.sizes() == at::IntArrayRef(call.place.result_shape), "{} made {}, its rule says {}", op().name,
-             shape_text({result.sizes().data(), result.sizes().size()}), shape_text(call.place.result_shape));
+  if (result.sizes() != at::IntArrayRef(call.place.result_shape))
+    throw WrongCall(fmt::format("{}: its function made {}, its rule says {}", op().name,
+                                shape_text({result.sizes().data(), result.sizes().size()}),
+                                shape_text(call.place.result_shape)));
   return result;
 }
 

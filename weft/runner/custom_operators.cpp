@@ -53,17 +53,29 @@ at::Tensor turned(const at::Tensor& packed, const RotaryTable& tables, const Cus
   const Attention& heads = call.op.attention;
   const int64_t count = heads.heads / heads.kv_heads + 1;
   if (packed.numel() == 0) return packed.clone();
+  if (tables.cos.size(0) * packed.size(-1) != packed.numel())
+    throw WrongCall(fmt::format("{}: {} rows have angles, {} are turned", call.op.name, tables.cos.size(0),
+                                packed.numel() / packed.size(-1)));
   return TurnFunction::apply(packed, tables.cos, tables.sin, count, call.owns_first);
+}
+
+/// Angles, or cosines and sines, are there for all elements of a head.
+void check_table(const at::Tensor& table, int64_t needed, const CustomCall& call) {
+  if (table.size(-1) == needed) return;
+  throw WrongCall(fmt::format("{}: {} numbers turn a row, heads of {} elements need {}", call.op.name, table.size(-1),
+                              call.op.attention.head_dim, needed));
 }
 
 at::Tensor rotary(const std::vector<at::Tensor>& x, const CustomCall& call) {
   const at::ScalarType type = x[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  check_table(x[1], call.op.attention.head_dim / 2, call);
   const at::Tensor angles = x[1].to(type).flatten(0, -2);
   return turned(x[0], {angles.cos(), angles.sin()}, call);
 }
 
 /// The same by cosines and, behind them, sines.
 at::Tensor rotary_table(const std::vector<at::Tensor>& x, const CustomCall& call) {
+  check_table(x[1], call.op.attention.head_dim, call);
   const std::vector<at::Tensor> halves = x[1].flatten(0, -2).chunk(2, 1);
   return turned(x[0], {halves[0], halves[1]}, call);
 }
@@ -78,6 +90,10 @@ at::Tensor norm_of_heads(const std::vector<at::Tensor>& x, const CustomCall& cal
   const Attention& heads = call.op.attention;
   const int64_t size = heads.heads / heads.kv_heads + 2;
   const double epsilon = call.op.calculation.epsilon;
+  if (x[1].size(0) != heads.head_dim && x[1].size(0) != heads.kv_heads * which.count * heads.head_dim)
+    throw WrongCall(fmt::format("{}: its weight has {} elements, a head has {}, all heads of a row have {}",
+                                call.op.name, x[1].size(0), heads.head_dim,
+                                heads.kv_heads * which.count * heads.head_dim));
   if (x[1].size(0) == heads.head_dim && heads.kv_heads * which.count > 1)
     return norm_group_heads(x[0], x[1],
                             {.size = size, .head_dim = heads.head_dim, .first = which.first, .count = which.count},

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,14 @@ struct CustomCall {
   bool owns_first = false;
 };
 
+/// A custom operator cannot be computed of the parts that a rank has: what its function says that it takes, or its rule
+/// that it makes, is not so.
+class WrongCall : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// Computes this rank's part of a result from its parts of the operands, with LibTorch's functions: gradients are
-/// autograd's.
+/// autograd's. A part may be empty: where a dim has fewer units than there are ranks.
 using CustomFunction = std::function<at::Tensor(const std::vector<at::Tensor>& operands, const CustomCall& call)>;
 
 /// What custom operators compute, by the names that programs call them by. A value.

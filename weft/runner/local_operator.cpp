@@ -11,6 +11,7 @@
 #include "weft/base/check.h"
 #include "weft/base/text.h"
 #include "weft/program/member_groups.h"
+#include "weft/program/operator_rules.h"
 #include "weft/program/value_layout.h"
 #include "weft/tensor/local_tensor.h"
 
@@ -46,7 +47,7 @@ std::optional<std::string> what_is_missing(const Program& program, const Operato
   switch (op.kind) {
     case OperatorKind::kElementwise:
       if (!op.calculation.function) return "does not say what it does ('does silu')";
-      return std::nullopt;
+      break;
     case OperatorKind::kDispatch:
       if (op.operands.size() != 2 || !is_of_experts(op.rule.result, op.rule.operands[0], op.rule.operands[1]))
         return "does not say which rows go where, like 'b s h, b s e -> e (b s) h'";
@@ -60,26 +61,10 @@ std::optional<std::string> what_is_missing(const Program& program, const Operato
         return fmt::format("is custom, and nobody has said what it computes ('calls NAME'; known are {})",
                            joined_or(custom.names()));
       return std::nullopt;
-    case OperatorKind::kAttention:
-      return std::nullopt;
     default:
       break;
   }
-  // Only a function of elements, a reshape and attention make other lengths of the same units.
-  if (op.kind == OperatorKind::kReshape) return std::nullopt;
-  std::map<std::vector<size_t>, int64_t> lengths;
-  for (size_t i = 0; i <= op.operands.size(); ++i) {
-    const bool is_result = i == op.operands.size();
-    const ProgramValue& value = program.values[is_result ? op.result : op.operands[i]];
-    const RuleTerm& term = is_result ? op.rule.result : op.rule.operands[i];
-    for (size_t place = 0; place < term.size(); ++place) {
-      const int64_t length = program.dims[value.dims[place]].length;
-      const auto [known, is_new] = lengths.emplace(term[place], length);
-      if (known->second != length)
-        return fmt::format("has {} and {} elements in one dim of its rule", known->second, length);
-    }
-  }
-  return std::nullopt;
+  return find_other_lengths(program, op);
 }
 
 }  // namespace

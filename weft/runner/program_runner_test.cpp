@@ -204,7 +204,7 @@ TEST(ProgramRunner, WhatCannotRunIsNamed) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"y = elementwise(x) : b h -> b h\n", "does not say what it does"},
       {"y = custom(x) : b h -> b h\n", "nobody has said what it computes"},
-      {"y = scale(x) : b h -> b h ; as b p\n", "4 and 8 elements in one dim of its rule"},
+      {"y = scale(x) : b h -> b h ; as b p\n", "8 and 4 elements in one dim of its rule"},
   };
   for (const auto& [text, expected] : wrong) {
     const Program program = *parse_program(dims + text, "test");

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/comm/failure.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/program/value_layout.h"
 #include "weft/runner/program_runner.h"
@@ -74,19 +75,55 @@ class RuleCheck {
     return operands;
   }
 
+  /// The function threw.
+  Error failed(std::string_view reason, Choice choice, int64_t ranks) const {
+    reason = reason.substr(0, reason.find('\n'));
+    if (const std::string own = op().name + ": "; reason.starts_with(own)) reason.remove_prefix(own.size());
+    const std::string cause = printable(reason, 300);
+    if (choice == Choice::same())
+      return refuted(fmt::format("cannot be computed on one device: {}", cause), "Correct its rule, or its function.");
+    return refuted(
+        fmt::format("cannot be computed by {} on {} ranks: {}", in_quotes(text_of(op().rule, choice)), ranks, cause),
+        choice.kind == Choice::Kind::kCut
+            ? fmt::format("Declare {} 'whole', or correct the rule.", in_quotes(op().rule.dims[choice.index].name))
+            : advice_for(choice));
+  }
+
+  std::string advice_for(Choice choice) const {
+    if (choice.kind != Choice::Kind::kCut) return "The result is not linear in these operands: leave out 'linear'.";
+    return fmt::format("Parts of {} see each other: declare it 'whole', or 'inside' and sum in the function.",
+                       in_quotes(op().rule.dims[choice.index].name));
+  }
+
   /// Runs on thread ranks; what a rank returns or throws first is the answer.
-  std::optional<Error> on_ranks(int64_t ranks, const std::function<std::optional<Error>(World&)>& body) const {
+  std::optional<Error> on_ranks(int64_t ranks, Choice choice,
+                                const std::function<std::optional<Error>(World&)>& body) const {
     std::mutex guard;
     std::optional<Error> first;
-    const auto guarded = [&](World& world) {
-      std::optional<Error> own = body(world);
+    const auto keep = [&](std::optional<Error> own) {
       const std::lock_guard lock(guard);
       if (own && !first) first = std::move(own);
     };
-    if (auto error = run_thread_ranks(ranks, {}, guarded)) {
-      if (first) return first;
-      error->field = op().name;
-      return error;
+    const auto guarded = [&](World& world) {
+      try {
+        keep(body(world));
+      } catch (const RankFailure&) {
+        throw;  // another rank's
+      } catch (const c10::Error& error) {
+        keep(failed(error.what_without_backtrace(), choice, ranks));
+        throw;
+      } catch (const std::exception& error) {
+        keep(failed(error.what(), choice, ranks));
+        throw;
+      }
+    };
+    try {
+      if (auto error = run_thread_ranks(ranks, {}, guarded); error && !first) {
+        error->field = op().name;
+        return error;
+      }
+    } catch (const std::exception&) {
+      if (!first) throw;
     }
     return first;
   }
@@ -100,7 +137,7 @@ class RuleCheck {
   }
 
   std::optional<Error> run_alone() {
-    return on_ranks(1, [&](World& world) -> std::optional<Error> {
+    return on_ranks(1, Choice::same(), [&](World& world) -> std::optional<Error> {
       WEFT_TRY(const Mesh mesh, Mesh::contiguous({{"one", 1}}));
       WEFT_TRY(const MeshGroups groups, MeshGroups::create(world, mesh));
       WEFT_TRY(ProgramRunner runner, ProgramRunner::create(program_, strategy_of(Choice::same()), groups,
@@ -153,7 +190,7 @@ class RuleCheck {
   }
 
   std::optional<Error> check_choice(Choice choice, int64_t ranks) const {
-    return on_ranks(ranks, [&](World& world) -> std::optional<Error> {
+    return on_ranks(ranks, choice, [&](World& world) -> std::optional<Error> {
       WEFT_TRY(const Mesh mesh, Mesh::contiguous({{"ranks", ranks}}));
       WEFT_TRY(const MeshGroups groups, MeshGroups::create(world, mesh));
       WEFT_TRY(ProgramRunner runner,
@@ -187,13 +224,9 @@ class RuleCheck {
     const double scale = std::max(whole.abs().max().item<double>(), 1e-300);
     const double difference = (sum - block_of(whole, layout.box(groups.position()))).abs().max().item<double>() / scale;
     if (difference <= options_.most_difference) return std::nullopt;
-    const std::string chosen = text_of(op().rule, choice);
-    return refuted(
-        fmt::format("{} of '{}' differs from one device's by {:.1e} of its largest element", what, chosen, difference),
-        choice.kind == Choice::Kind::kCut
-            ? fmt::format("Parts of {} see each other: declare it 'whole', or 'inside' and sum in the function.",
-                          in_quotes(op().rule.dims[choice.index].name))
-            : "The result is not linear in these operands: leave out 'linear'.");
+    return refuted(fmt::format("{} of '{}' differs from one device's by {:.1e} of its largest element", what,
+                               text_of(op().rule, choice), difference),
+                   advice_for(choice));
   }
 
   Program program_;

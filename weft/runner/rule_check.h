@@ -23,9 +23,9 @@ struct RuleCheckOptions {
 
 /// Runs one operator of a program in double precision and says what refutes its rule: a gradient that is not that of
 /// the function (by finite differences), or a choice that the rule allows and under which ranks' parts of the result or
-/// of a gradient are not one device's. The error names the operator, the choice with its dim, and the operand. Nothing
-/// where all agree, which they do for the lengths that the program declares: give dims at least as many elements as an
-/// axis has ranks.
+/// of a gradient are not one device's, or cannot be computed because the function throws. The error names the operator,
+/// the choice with its dim, and the operand. Nothing where all agree, which they do for the lengths that the program
+/// declares. Where a dim has fewer units than an axis has ranks, some ranks have empty parts, as in a run.
 std::optional<Error> find_wrong_rule(const Program& program, size_t op, const CustomOperators& custom,
                                      const RuleCheckOptions& options = {});
 

@@ -78,6 +78,59 @@ TEST(RuleCheck, WrongRulesAreRefutedByName) {
          "the gradient of operand 0 (x)");
 }
 
+TEST(RuleCheck, FunctionsThatCannotComputePartsRefuteTheirRuleByChoice) {
+  const auto throws = [](const Tensors& x, const CustomCall&) {
+    if (x[1].size(0) < 6) throw std::runtime_error("rows are too short");
+    return x[0] * x[1];
+  };
+  EXPECT_EQ(
+      refuted("custom(x, w) : b s h, h -> b s h ; calls mine", throws),
+      "y: cannot be computed by 'cut h' on 2 ranks: rows are too short. Declare 'h' 'whole', or correct the rule.");
+  EXPECT_EQ(refuted("custom(x, w) : b s h, h -> b s h ; calls mine ; whole h", throws), "");
+  const auto views = [](const Tensors& x, const CustomCall&) { return x[0].view({-1, 5, 6}) * x[1]; };
+  EXPECT_NE(refuted("custom(x, w) : b s h, h -> b s h ; calls mine ; whole h", views)
+                .find("y: cannot be computed by 'cut s'"),
+            std::string::npos);
+  EXPECT_EQ(refuted("custom(x, w) : b s h, h -> b s h ; calls mine",
+                    [](const Tensors& x, const CustomCall&) { return x[0].sum(-1); }),
+            "y: cannot be computed on one device: its function made [4, 5], its rule says [4, 5, 6]. Correct its rule, "
+            "or its "
+            "function.");
+}
+
+/// What refutes a call of Weft's own functions on packed heads of two elements.
+std::string refuted_call(const std::string& call) {
+  const Result<Program> program = parse_program(
+      "weft_program 1 one\ndim b 3\ndim s 2\ndim k 12 unit 6\ndim a 1\ndim d 2\ndim r 4\ninput x [b s k]\n"
+      "data angles [b s a]\ndata tables [b s d]\nweight g [d]\nweight gr [r]\ny = custom(" +
+          call + "\n",
+      "test");
+  EXPECT_TRUE(program.ok()) << program.error().message();
+  const auto error = find_wrong_rule(*program, 0, CustomOperators::built_in());
+  return error ? error->message() : "";
+}
+
+TEST(RuleCheck, CallsOfOwnFunctionsAreRefutedWhereADimIsNotWhole) {
+  const std::string heads = " ; heads 2 2 2 ; calls ";
+  const auto expect = [&](const std::string& call, const std::string& name, const std::string& choice) {
+    const std::string found = refuted_call(call + heads + name);
+    EXPECT_NE(found.find(choice), std::string::npos) << found;
+    EXPECT_EQ(found.substr(0, 3), "y: ") << found;
+  };
+  // Ranks without angles, or with half of a weight.
+  expect("x, angles) : b s k, b s a -> b s k ; linear 0", "rotary", "'cut a'");
+  expect("x, tables) : b s k, b s d -> b s k ; linear 0", "rotary_table", "'cut d'");
+  expect("x, g) : b s k, d -> b s k", "norm_queries", "'cut d'");
+  expect("x, g) : b s k, d -> b s k", "norm_keys", "'cut d'");
+  expect("x, gr) : b s k, r -> b s k ; inside k", "norm_keys", "'cut r'");
+  expect("x, angles) : b s k, c s a -> b s k ; whole a", "rotary", "'cut b'");
+  // Fewer rows, and groups of heads, than ranks are no mistake.
+  EXPECT_EQ(refuted_call("x, angles) : b s k, b s a -> b s k ; whole a ; linear 0" + heads + "rotary"), "");
+  EXPECT_EQ(refuted_call("x, tables) : b s k, b s d -> b s k ; whole d ; linear 0" + heads + "rotary_table"), "");
+  EXPECT_EQ(refuted_call("x, g) : b s k, d -> b s k ; whole d" + heads + "norm_queries"), "");
+  EXPECT_EQ(refuted_call("x, gr) : b s k, r -> b s k ; whole r ; inside k" + heads + "norm_keys"), "");
+}
+
 TEST(CustomOperators, AreThoseThatPlansOfProgramsKnow) {
   EXPECT_EQ(CustomOperators::built_in().names(), custom_functions());
 }

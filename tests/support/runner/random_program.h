@@ -26,7 +26,8 @@ class RandomProgram {
     code_.dim("f", inner), code_.dim("p", 2 * inner, 2), code_.dim("v", between(random_, 3, 7));
     attention_ = {.heads = heads * queries, .kv_heads = heads, .head_dim = 2};
     attention_.mask = static_cast<Mask>(random_() % 4);
-    attention_.window = between(random_, 1, 3);
+    const int64_t window = between(random_, 1, 3);
+    if (attention_.mask == Mask::kSliding || attention_.mask == Mask::kWindowed) attention_.window = window;
     if (random_() % 3 == 0) attention_.dropout = 0.3;
     code_.dim("e", between(random_, 1, 4)), code_.dim("c", 1);
     code_.dim("k", heads * (queries + 2) * 2, (queries + 2) * 2), code_.dim("o", heads * queries * 2, queries * 2);
