@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/meaning/rank_groups.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/trainable.h"
 #include "weft/plan/module_mesh.h"
@@ -39,20 +37,24 @@ Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encode
       pipeline_rank = leader[static_cast<size_t>(pipeline_rank)];
     return pipeline_rank;
   };
-  std::set<int32_t> used;
+  // Places of ranks are looked up once each: large clusters have thousands.
+  const std::optional<size_t> pp = llm_mesh.grid().find("pp");
+  std::vector<bool> is_used(leader.size(), false);
   for (const auto& group : mesh.groups(mesh.grid().axes_named(axes))) {
     std::optional<int32_t> first;
     for (const int64_t rank : group) {
-      if (!llm_mesh.contains(rank))
-        return bad_field(field_of(encoder, "ranks"), fmt::format("rank {} is not the llm's", rank));
-      const auto pipeline_rank = static_cast<int32_t>(place_in(llm_mesh, rank).pp);
-      used.insert(pipeline_rank);
+      const std::optional<int64_t> place = llm_mesh.find(rank);
+      if (!place) return bad_field(field_of(encoder, "ranks"), fmt::format("rank {} is not the llm's", rank));
+      const auto pipeline_rank = static_cast<int32_t>(pp ? llm_mesh.grid().coordinate(*place, *pp) : 0);
+      is_used[static_cast<size_t>(pipeline_rank)] = true;
       if (!first) first = find(pipeline_rank);
       leader[static_cast<size_t>(find(pipeline_rank))] = find(*first);
     }
   }
   std::map<int32_t, std::vector<int32_t>> joined;
-  for (const int32_t pipeline_rank : used) joined[find(pipeline_rank)].push_back(pipeline_rank);
+  for (int32_t pipeline_rank = 0; pipeline_rank < llm.pp; ++pipeline_rank) {
+    if (is_used[static_cast<size_t>(pipeline_rank)]) joined[find(pipeline_rank)].push_back(pipeline_rank);
+  }
   std::vector<std::vector<int32_t>> groups;
   for (auto& [ignored, rows] : joined) groups.push_back(std::move(rows));
   return groups;

@@ -163,15 +163,17 @@ struct PinnedSearch {
   std::string name;
   PlanSpace space;
   std::optional<FoundPlan> best;
-  bool is_proven = false;
-  std::string reason;  ///< where nothing fits
+  bool is_proven = false;  ///< the best is of the space, and nothing there is faster
+  std::string reason;      ///< where nothing fits
 };
 
 /// Nothing where the space has no such plan.
 std::optional<PinnedSearch> search_pinned(const PlanProblem& problem, const Pin& pin, const PlanSearchOptions& how) {
   Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, pin.space, how);
   if (!found || found->counts.considered == 0) return std::nullopt;
-  PinnedSearch result{.name = pin.name, .space = pin.space, .best = {}, .is_proven = found->is_optimal};
+  PinnedSearch result{.name = pin.name, .space = pin.space, .best = {}, .is_proven = false};
+  // What improving finds beyond the space is no more than found.
+  result.is_proven = found->is_optimal && found->improved_by == 0 && !found->is_beyond_space;
   if (!found->best.empty()) {
     result.best = std::move(found->best.front());
     return result;
@@ -198,8 +200,10 @@ void share_plans(const PlanProblem& problem, std::vector<PinnedSearch>& searches
       const bool has_balance =
           std::find(wide.balances.begin(), wide.balances.end(), other.plan.balance) != wide.balances.end();
       if (other.step_time_ms < search.best->step_time_ms * (1 - kTie) && has_balance &&
-          is_allowed(other.candidate, empty, wide))
+          is_allowed(other.candidate, empty, wide)) {
         search.best = other;
+        search.is_proven = false;
+      }
     }
   }
 }
@@ -233,6 +237,7 @@ Result<std::vector<Alternative>> compared(std::vector<PinnedSearch> searches, co
       });
       if (same != alternatives.end()) {
         same->names.push_back(alternative.names.front());
+        same->is_proven &= alternative.is_proven;
         continue;
       }
       WEFT_TRY(const PlanReport other, simulate_plan(best.plan, {.profile = profile}));

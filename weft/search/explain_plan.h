@@ -22,7 +22,7 @@ struct Alternative {
   std::vector<std::string> names;     ///< the pins that lead to it: "pp 1", "schedule zb_h1", "vision inline"
   std::optional<FoundPlan> best;      ///< nothing where nothing fits
   double slower_by = 0;               ///< a share of the explained plan's step; negative where it is faster
-  bool is_proven = false;             ///< nothing with these settings is faster
+  bool is_proven = false;             ///< of the space: nothing there with any of these pins is faster
   std::vector<PartDifference> parts;  ///< of the difference
   std::string reason;                 ///< where nothing fits
 };

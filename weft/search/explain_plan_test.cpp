@@ -1,5 +1,6 @@
 #include "weft/search/explain_plan.h"
 
+#include <algorithm>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include "tests/support/draws.h"
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/source_tree.h"
+#include "weft/search/neighbours.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"
 #include "weft/spec/scenario.h"
@@ -97,6 +99,48 @@ TEST(ExplainPlan, NoAlternativeIsSlowerThanAnotherWithItsSetting) {
     }
   }
   EXPECT_GT(num_compared, 0u);
+}
+
+// A proof is of a space, and improving goes beyond it.
+TEST(ExplainPlan, WhatImprovingFindsBeyondTheSpaceIsNotCalledProven) {
+  PlanProblem problem{.model = *kScenarios.model("llama3-8b"),
+                      .cluster = *kScenarios.cluster("dgx_h100", 2),
+                      .workload = *kScenarios.workload("text_4k"),
+                      .space = {}};
+  problem.workload.global_batch_samples = 64;
+  problem.workload.tokens = Distribution::constant(1024);
+  problem.space.tp = {.values = {8}};
+  const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  const auto search = [&](const PlanSpace& space, const PlanSearchOptions& options) {
+    return *search_plans(problem.model, problem.cluster, problem.workload, space, options);
+  };
+  for (const bool improves : {false, true}) {
+    const PlanSearchOptions options{.memory_margin = 0.08, .improves = improves};
+    PlanSearchResult result = search(problem.space, options);
+    const Explanation explanation = *explain_plan(problem, result, options);
+    int num_proven = 0, num_beyond = 0;
+    for (const Alternative& alternative : explanation.alternatives) {
+      if (!alternative.best) continue;
+      num_proven += alternative.is_proven ? 1 : 0;
+      if (is_in(alternative.best->candidate, plan, problem.space)) continue;
+      ++num_beyond;
+      EXPECT_FALSE(alternative.is_proven) << alternative.names.front();
+    }
+    EXPECT_EQ(num_beyond > 0, improves);
+    if (!improves) {
+      EXPECT_GT(num_proven, 0);
+      continue;
+    }
+    // What a pin found is no slower than with a micro-batch beyond the space.
+    PlanSpace larger = problem.space;
+    larger.zero = {.values = {2}};
+    larger.mbs = {.values = {32}};
+    const double large_ms = search(larger, {.memory_margin = 0.08}).best.front().step_time_ms;
+    for (const Alternative& alternative : explanation.alternatives) {
+      if (std::count(alternative.names.begin(), alternative.names.end(), "zero 2") == 0) continue;
+      EXPECT_LE(alternative.best->step_time_ms, large_ms * (1 + 1e-9));
+    }
+  }
 }
 
 TEST(ExplainPlan, WhatIsFasterThanAnUnprovenResultIsTakenOver) {

@@ -97,8 +97,15 @@ double least_bottleneck_ms(const FluidChain& c, std::span<const double> in_fligh
   const FluidRanks ranks(c, in_flight);
   double low = c.even_ms();
   if (ranks.is_enough(low)) return low;
-  double high = 2 * (c.layers * (c.layer_ms + c.forward_ms) + c.other_ms + c.first_ms + c.last_ms);
-  if (!ranks.is_enough(high)) return kInfinity;
+  const double most = 2 * (c.layers * (c.layer_ms + c.forward_ms) + c.other_ms + c.first_ms + c.last_ms);
+  // Most lie near the even share.
+  constexpr double kNear = 1.25;
+  double high = std::min(most, kNear * low);
+  if (!ranks.is_enough(high)) {
+    low = high;
+    high = most;
+    if (!ranks.is_enough(high)) return kInfinity;
+  }
   constexpr double kCloseEnough = 1e-4;
   while (high - low > kCloseEnough * high) {
     const double middle = (low + high) / 2;

@@ -296,6 +296,38 @@ TEST(Neighbours, ContextRanksBecomeReplicasTogetherWithARingAndRecomputedLogits)
   EXPECT_EQ(std::count(all.begin(), all.end(), next), 1);
 }
 
+// One copy of all weights has no ZeRO stage, one stage no schedule, and one rank no rows to divide.
+TEST(Neighbours, SettingsThatMeantNothingTakeWhatIsPinned) {
+  PlanProblem problem = problem_of("qwen3-8b", "dgx_h100", 4, "text_4k", 16);
+  problem.cluster.nodes = 2;
+  problem.space.zero = {.values = {2}};
+  problem.space.schedules = {ScheduleName::kZbV};
+  problem.space.sequence_parallel = false;
+  problem.space.stages_are_neighbours = true;
+  const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  const auto has_one = [&](const Candidate& start, auto&& is_wanted) {
+    EXPECT_TRUE(is_allowed(start, plan, widened(problem.space)));
+    const std::vector<Candidate> all = neighbours_of(start, plan, widened(problem.space));
+    return std::any_of(all.begin(), all.end(), is_wanted);
+  };
+  Candidate no_copies;
+  no_copies.tp = 4;
+  no_copies.pp = 2;
+  no_copies.schedule = ScheduleName::kZbV;
+  no_copies.vpp = 2;
+  EXPECT_TRUE(has_one(no_copies, [](const Candidate& c) { return c.dp == 2 && c.pp == 1 && c.zero == 2; }));
+  Candidate no_stages;
+  no_stages.tp = 2;
+  no_stages.dp = 4;
+  no_stages.zero = 2;
+  EXPECT_TRUE(has_one(no_stages, [](const Candidate& c) {
+    return c.pp == 2 && c.schedule == ScheduleName::kZbV && c.vpp == 2 && c.stages_are_neighbours;
+  }));
+  no_stages.tp = 1;
+  no_stages.dp = 8;
+  EXPECT_TRUE(has_one(no_stages, [](const Candidate& c) { return c.tp == 2 && !c.sequence_parallel; }));
+}
+
 TEST(FarCandidates, AreLegalAndHaveEncodersWhoseSamplesTheRanksOfTheLlmShare) {
   for (const PlanProblem& problem : problems()) {
     Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);

@@ -102,13 +102,66 @@ class NeighbourLister {
     c.ep = std::gcd(c.ep, num_expert_ranks(c));
     c.experts_over_tp &= c.ep > 1;
     for (EncoderChoice& e : c.encoders) fit(c, e);
-    if (c == c_ || !is_allowed(c)) return;
+    if (c == c_) return;
+    if (is_allowed(c)) {
+      keep(std::move(c));
+    } else {
+      keep_with_pins(std::move(c));
+    }
+  }
+
+  void keep(Candidate c) {
     // Far from a candidate there are thousands.
     const size_t hash = hash_of(c);
     const auto [begin, end] = places_.equal_range(hash);
     if (std::any_of(begin, end, [&](const auto& entry) { return found_[entry.second] == c; })) return;
     places_.emplace(hash, found_.size());
     found_.push_back(c);
+  }
+
+  /// Settings that mean nothing to the candidate may be other than what is pinned. Where a change brings in what they
+  /// are about, they take what the space has for them.
+  void keep_with_pins(Candidate c) {
+    const auto lacks = [](const auto& values, const auto& value) {
+      return std::find(values.begin(), values.end(), value) == values.end();
+    };
+    if (has_two_orders(c) && !has_two_orders(c_))
+      c.stages_are_neighbours = space_.stages_are_neighbours.value_or(c.stages_are_neighbours);
+    if (c.tp > 1 && c_.tp == 1) c.sequence_parallel = space_.sequence_parallel.value_or(c.sequence_parallel);
+    if (c.sequence_parallel && c.ep > 1 && (!c_.sequence_parallel || c_.ep == 1))
+      c.experts_over_tp = space_.experts_over_tp.value_or(c.experts_over_tp);
+    std::vector<ScheduleChoice> schedules = {{c.schedule, c.vpp}};
+    if (c.pp > 1 && c_.pp == 1 && (lacks(space_.schedules, c.schedule) || !space_.vpp.contains(c.vpp)))
+      schedules = schedules_of_space();
+    std::vector<ZeroChoice> zeros = {{c.zero, c.zero_keep_gathered}};
+    if (num_weight_copies(c) > 1 && num_weight_copies(c_) == 1 && !space_.zero.contains(c.zero))
+      zeros = zeros_of_space();
+    for (const ScheduleChoice& schedule : schedules) {
+      for (const ZeroChoice& zero : zeros) {
+        schedule.apply(c);
+        zero.apply(c);
+        if (is_allowed(c)) keep(c);
+      }
+    }
+  }
+
+  std::vector<ScheduleChoice> schedules_of_space() const {
+    std::vector<ScheduleChoice> found;
+    for (const ScheduleName schedule : space_.schedules) {
+      const ScheduleKind& kind = kind_of(schedule);
+      for (int64_t vpp = kind.fewest_chunks; vpp <= std::min(kMostChunks, kind.most_chunks); ++vpp) {
+        if (space_.vpp.contains(vpp)) found.push_back({schedule, vpp});
+      }
+    }
+    return found;
+  }
+
+  std::vector<ZeroChoice> zeros_of_space() const {
+    std::vector<ZeroChoice> found;
+    for (const ZeroSetting& zero : kZeroSettings) {
+      if (space_.zero.contains(zero.stage)) found.push_back({zero.stage, zero.keep_gathered});
+    }
+    return found;
   }
 
   /// Of what tells most apart.

@@ -1,5 +1,6 @@
 #include "weft/search/plan_search.h"
 
+#include <map>
 #include <random>
 
 #include <fmt/format.h>
@@ -122,6 +123,37 @@ TEST(PlanSearch, FindsWhatBruteForceFindsAndProvesIt) {
   }
   EXPECT_GE(num_feasible, kIsSanitized ? 3 : 50);
   EXPECT_GE(num_infeasible, kIsSanitized ? 0 : 3);
+}
+
+// All schedules that are searched where nothing is pinned, each compared with the others.
+TEST(PlanSearch, FindsWhatBruteForceFindsAmongAllUsualSchedules) {
+  std::map<ScheduleName, int> wins;
+  for (const int64_t devices : {2, 4}) {
+    for (const double gib : {0.6, 2.0}) {
+      for (const int64_t samples : {4, 8, 16}) {
+        for (const double bandwidth : {1.0, 20.0}) {
+          if (kIsSanitized && (devices == 4 || bandwidth > 1)) continue;
+          Problem problem = tiny_problem(devices, gib);
+          problem.space.schedules = PlanSpace{}.schedules;
+          problem.space.recompute = {.allows_full = false, .allows_selective = false};
+          problem.space.pp.at_least = 2;
+          problem.cluster.within_node.bandwidth_gb_per_s *= bandwidth;
+          problem.workload.global_batch_samples = samples;
+          const std::string where =
+              fmt::format("{} devices of {} GiB, {} samples, bandwidth {}", devices, gib, samples, bandwidth);
+          const double truth = BruteForce(problem).best_ms();
+          const PlanSearchResult result = search(problem);
+          ASSERT_EQ(result.best.empty(), truth == std::numeric_limits<double>::infinity()) << where;
+          if (result.best.empty()) continue;
+          EXPECT_TRUE(result.is_optimal) << where << ", gap " << result.gap();
+          EXPECT_NEAR(result.best.front().step_time_ms, truth, 1e-9 * truth) << where;
+          ++wins[result.best.front().candidate.schedule];
+        }
+      }
+    }
+  }
+  EXPECT_GE(wins[ScheduleName::kZbV], 1);
+  EXPECT_GE(wins.size(), 2u);
 }
 
 TEST(PlanSearch, FindsWhatBruteForceFindsWhereBridgesAndTransfersShareCards) {
@@ -312,6 +344,35 @@ TEST(PlanSearch, BoundsDropNothingThatCouldWinInProblemsAtRandom) {
     expect_nothing_to_be_dropped(problem, "problem " + std::to_string(i) + ", " + problem.model.name, num_compared);
   }
   EXPECT_GE(num_compared, num_problems / 2);
+}
+
+TEST(PlanSearch, BoundsDropNothingThatCouldWinAmongAllUsualSchedules) {
+  RandomProblems problems(13);
+  int num_compared = 0, num_v = 0;
+  for (int i = 0; i < (kIsSanitized ? 30 : draws(100)); ++i) {
+    Problem problem = problems.next();
+    problem.space.schedules = PlanSpace{}.schedules;
+    problem.space.pp.at_least = 2;
+    const std::string where = "problem " + std::to_string(i) + ", " + problem.model.name;
+    expect_nothing_to_be_dropped(problem, where, num_compared);
+    const PlanSearchResult result = search(problem);
+    num_v += !result.best.empty() && result.best.front().candidate.schedule == ScheduleName::kZbV ? 1 : 0;
+  }
+  EXPECT_GE(num_compared, kIsSanitized ? 3 : 30);
+  EXPECT_GE(num_v, kIsSanitized ? 0 : 3);
+}
+
+// The plans of a part of a space are the space's own.
+TEST(PlanSearch, TheUsualSpaceIsNoSlowerThanOneWithEverySchedule) {
+  if (kIsSanitized) GTEST_SKIP() << "left to the optimised build: a search of real size";
+  Problem problem = real_problem("llama3-70b", "dgx_h100", 8, "text_4k", 64);
+  const PlanSearchResult usual = search(problem, {.time_limit_s = 1000, .memory_margin = 0.08});
+  problem.space.schedules = {ScheduleName::kGpipe, ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b,
+                             ScheduleName::kZbH1, ScheduleName::kZbV};
+  const PlanSearchResult every = search(problem, {.time_limit_s = 1000, .memory_margin = 0.08});
+  EXPECT_TRUE(usual.is_optimal);
+  EXPECT_NEAR(usual.best.front().step_time_ms, every.best.front().step_time_ms, 1e-9 * every.bound_ms);
+  EXPECT_EQ(usual.best.front().candidate.schedule, ScheduleName::kZbV);
 }
 
 TEST(PlanSearch, BoundsDropNothingThatCouldWinWhereEncodersHaveSettingsOfTheirOwn) {

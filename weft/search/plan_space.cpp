@@ -224,7 +224,6 @@ PlanSpace widened(const PlanSpace& space) {
   widen(is_given("mbs"), wide.mbs, kUsual.mbs, kMostSamples);
   widen(is_given("cp"), wide.cp, kUsual.cp, kMostContext);
   widen(is_given("vpp"), wide.vpp, kUsual.vpp, kMoreChunks);
-  if (!is_given("schedule") && wide.schedules == kUsual.schedules) wide.schedules.push_back(ScheduleName::kZbV);
   if (!is_given("recompute")) wide.recompute.allows_logits |= space.recompute.allows_full;
   for (auto& [kind, encoder] : wide.encoders) {
     const std::set<std::string>& given = encoder.given;

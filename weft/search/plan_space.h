@@ -81,7 +81,8 @@ struct PlanSpace : PerDegree<Allowed> {
   std::optional<bool> sequence_parallel;      ///< both where tp > 1
   std::optional<bool> stages_are_neighbours;  ///< both where it matters
   std::optional<bool> experts_over_tp;        ///< both where rows are divided
-  std::vector<ScheduleName> schedules = {ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b, ScheduleName::kZbH1};
+  std::vector<ScheduleName> schedules = {ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b, ScheduleName::kZbH1,
+                                         ScheduleName::kZbV};
   RecomputeSpace recompute;
   /// Where drawn batches decide; the mean batch has nothing to reassign.
   std::vector<Balance> balances = {Balance::kNone, Balance::kEncoder, Balance::kLlm, Balance::kBoth};

@@ -63,7 +63,6 @@ TEST(TargetSpace, HoldsEveryCandidateThatTheSystemCanExpress) {
     PlanProblem problem = real_problem(model, "dgx_h100", 2, "vl_sft", 16);
     problem.cluster.devices_per_node = 2;
     problem.space.schedules.push_back(ScheduleName::kGpipe);
-    problem.space.schedules.push_back(ScheduleName::kZbV);
     Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
     for (const Target target : kTargets) {
       const Result<PlanSpace> space = space_for(target, problem.space, problem.model);

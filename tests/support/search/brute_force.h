@@ -12,6 +12,7 @@
 #include "weft/base/units.h"
 #include "weft/cost/apply_profile.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/stage_parts.h"
 #include "weft/search/enumerate.h"
 #include "weft/search/plan_advice.h"
 #include "weft/search/plan_search.h"
@@ -45,7 +46,8 @@ inline PlanProblem tiny_problem(int64_t devices, double memory_gib) {
   return problem;
 }
 
-/// Tries every placement of a candidate's layers and every number of recomputed ones.
+/// Tries every placement of a candidate's layers and every number of recomputed ones. Where ranks have several chunks,
+/// the placements are those of the space's rule, and nothing is recomputed.
 class BruteForce {
  public:
   explicit BruteForce(const PlanProblem& problem, const Profile* profile = nullptr)
@@ -62,7 +64,11 @@ class BruteForce {
           const size_t layers = plan_.model.find(module.kind)->layers.size();
           chain_.insert(chain_.end(), layers, m);
         }
-        place(0, 0);
+        if (plan_.llm().vpp == 1) {
+          place(0, 0);
+        } else {
+          place_by_rule();
+        }
       }
     }
     return best_ms_;
@@ -89,6 +95,39 @@ class BruteForce {
             std::count(chain_.begin() + static_cast<int64_t>(first), chain_.begin() + static_cast<int64_t>(end), m);
       }
       place(stage + 1, end);
+    }
+  }
+
+  /// The same number of blocks on all stages, the rest to ranks in turn, each time to a later chunk first; the last
+  /// stage may have up to two fewer.
+  void place_by_rule() {
+    const int32_t stages = num_stages(plan_);
+    const auto blocks = static_cast<int32_t>(chain_.size());
+    for (const int32_t fewer : {0, 1, 2}) {
+      std::vector<int32_t> counts(static_cast<size_t>(stages), (blocks + fewer) / stages);
+      int32_t rest = (blocks + fewer) % stages;
+      for (int64_t chunk = plan_.llm().vpp - 1; chunk >= 0; --chunk) {
+        for (int64_t rank = 0; rank < plan_.llm().pp && rest > 0; ++rank, --rest) {
+          for (int32_t stage = 0; stage < stages; ++stage) {
+            const StagePlace at = place_of_stage(plan_, stage);
+            if (at.rank == rank && at.chunk == chunk) ++counts[static_cast<size_t>(stage)];
+          }
+        }
+      }
+      counts.back() -= fewer;
+      if (*std::min_element(counts.begin(), counts.end()) < 1) continue;
+      auto block = chain_.begin();
+      for (int32_t stage = 0; stage < stages; ++stage) {
+        const StagePlace at = place_of_stage(plan_, stage);
+        const auto end = block + counts[static_cast<size_t>(stage)];
+        for (size_t m = 0; m < plan_.modules.size(); ++m) {
+          ModulePlan& module = plan_.modules[m];
+          if (module.is_encoder() && module.placement != ModulePlacement::kInline) continue;
+          module.layers[static_cast<size_t>(at.rank)][static_cast<size_t>(at.chunk)] = std::count(block, end, m);
+        }
+        block = end;
+      }
+      play();
     }
   }
 
