@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Figures of checkpoints: converting against a plain copy, and what saving beside the next steps costs a step.
 
-  python3 bench/checkpoint_figures.py convert --gib 4     a model of generated weights: time, memory and bytes
+  python3 bench/checkpoint_figures.py convert --gib 4     a model of generated weights, to a model, to a checkpoint and from one: time, memory and bytes
   python3 bench/checkpoint_figures.py save --steps 40     step time with a save after every fourth step, and with none
 
 Bytes of resuming and of changing a plan in memory are counted by build/bench/weft_reshard_bytes. Both of these print one JSON object. Run them on a quiet machine; each measurement is repeated, and the medians are compared.
@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import pathlib
-import resource
+import re
 import shutil
 import statistics
 import struct
@@ -83,23 +83,61 @@ def copy(source, target):
             os.fsync(writer.fileno())
 
 
+def plan_of_two(model, folder):
+    """A plan whose checkpoints have two files, each with half of most weights."""
+    workload, space, plan = folder / "workload.yaml", folder / "space.yaml", folder / "plan.json"
+    workload.write_text("global_batch_samples: 2\ntext_tokens: 16\nprecision: bf16\noptimizer: adamw\n")
+    space.write_text("mbs: 2\nllm: {tp: 2, pp: 1, cp: 1, dp: 1}\n")
+    cluster = (TREE / "scenarios/clusters/local_cpu.yaml").read_text().replace("devices_per_node: 8", "devices_per_node: 2")
+    cluster = re.sub(r"(?m)^(\s*memory_gib:) [0-9.]+", r"\1 4096", cluster)  # nothing is trained
+    (folder / "cluster.yaml").write_text(cluster)
+    subprocess.run([str(WEFT), "plan", "--model", str(model), "--cluster", str(folder / "cluster.yaml"), "--workload",
+                    str(workload), "--space", str(space), "--out", str(plan)], check=True, stdout=subprocess.DEVNULL)
+    return plan
+
+
+def bytes_in(folder):
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def measured(command):
+    """Seconds, and the most memory that the process had."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        raise RuntimeError(f"{' '.join(command)} failed")
+    return time.perf_counter() - began, usage.ru_maxrss * 1024
+
+
 def convert(arguments):
+    """Each way against a plain copy of what is read or of what is written, whichever is more."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = pathlib.Path(name)
-        make_model(folder / "model", arguments.gib)
-        size = sum(file.stat().st_size for file in (folder / "model").iterdir())
-        times = {"copy_s": [], "convert_s": []}
-        command = [str(WEFT), "convert", "--from", str(folder / "model"), "--to", str(folder / "out"), "--shard-size",
-                   str(arguments.shard_gib)]
-        for _ in range(arguments.repeats):
-            for key, action in (("copy_s", lambda: copy(folder / "model", folder / "out")),
-                                ("convert_s", lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))):
-                times[key].append(timed(action))
-                shutil.rmtree(folder / "out")
-        medians = {key: statistics.median(values) for key, values in times.items()}
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        return {"bytes": size, **medians, "ratio": medians["convert_s"] / medians["copy_s"], "at_most": 1.5,
-                "peak_memory_bytes": peak, "two_shards_bytes": int(2 * arguments.shard_gib * 2**30)}
+        model, checkpoint, out = folder / "model", folder / "checkpoint", folder / "out"
+        make_model(model, arguments.gib)
+        plan = plan_of_two(model, folder)
+        to_checkpoint = ["--plan", str(plan)]
+        to_model = ["--shard-size", str(arguments.shard_gib)]
+        subprocess.run([str(WEFT), "convert", "--from", str(model), "--to", str(checkpoint), *to_checkpoint], check=True,
+                       stdout=subprocess.DEVNULL)
+        results = {}
+        for way, source, more in (("model_to_model", model, to_model), ("model_to_checkpoint", model, to_checkpoint),
+                                  ("checkpoint_to_model", checkpoint, to_model)):
+            larger = checkpoint if "checkpoint" in way and bytes_in(checkpoint) > bytes_in(model) else model
+            copies, conversions, peaks = [], [], []
+            for _ in range(arguments.repeats):
+                copies.append(timed(lambda: copy(larger, out)))
+                shutil.rmtree(out)
+                seconds, peak = measured([str(WEFT), "convert", "--from", str(source), "--to", str(out), *more])
+                conversions.append(seconds)
+                peaks.append(peak)
+                written = bytes_in(out)
+                shutil.rmtree(out)
+            copy_s, convert_s = statistics.median(copies), statistics.median(conversions)
+            results[way] = {"bytes_read": bytes_in(source), "bytes_written": written, "copy_s": copy_s,
+                            "convert_s": convert_s, "ratio": convert_s / copy_s, "peak_memory_bytes": max(peaks)}
+        return {**results, "at_most": 1.5, "two_shards_bytes": int(2 * arguments.shard_gib * 2**30)}
 
 
 def snapshot_bytes(plan):

@@ -170,6 +170,13 @@ TEST(KillRanks, ARankThatReturnsEarlyIsNamed) {
   for (int seed = 1; seed <= 3; ++seed) expect_end("return", 2, 6, seed, {"rank 2 returned early"});
 }
 
+TEST(KillRanks, ARankThatHasEndedIsNotMissedByMessagesOfOthers) {
+  RankRun run({"-n", "4"}, {"late", "0", "0"});
+  ASSERT_TRUE(run.ends_within(kSecondsToStart));
+  EXPECT_EQ(run.exit_status(), 0) << run.output();
+  EXPECT_EQ(run.num_messages(), 0) << run.output();
+}
+
 TEST(KillRanks, AKilledRankIsNamedAlsoWhenItIsTheFirst) {
   expect_end("kill", 0, 6, 5, {"rank 0 ended without a word", "waited for it in", "of group '"});
   expect_end("kill", 1, 0, 6, {"rank 1 ended without a word", "waited for it in", "of group '"}, {"-n", "2"});

@@ -76,6 +76,7 @@ class MpiWork : public WorkState {
                        return operation_key(place_.group_id, place_.kind, place_.peer, place_.own, place);
                      },
                  .number = place_.number,
+                 .peer = is_collective(place_.kind) ? -1 : place_.peer,
                  .poll = [this] { return world_.engine().poll(transfers_.get()); }});
   }
 

@@ -41,6 +41,16 @@ Buffer floats(std::vector<float>& values) {
   return {.data = values.data(), .count = static_cast<int64_t>(values.size()), .type = DataType::kFp32};
 }
 
+/// The ranks behind the second have come to their end while its message is still on its way.
+void send_late(World& world) {
+  std::vector<float> values(1'000'000);
+  if (world.rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    world.all().recv(floats(values), 1).wait();
+  }
+  if (world.rank() == 1) world.all().send(floats(values), 0).wait();
+}
+
 /// Leaves word of the processes, for the tests that kill them from outside.
 void write_pid(World& world) {
   if (const char* folder = std::getenv("WEFT_TEST_PIDS")) {
@@ -103,7 +113,8 @@ int main(int argc, char** argv) {
                                   .report = show},
                                  [&](World& world) {
                                    try {
-                                     if (mode != "needs") work(world, mode, rank, step, seed);
+                                     if (mode == "late") send_late(world);
+                                     if (mode != "needs" && mode != "late") work(world, mode, rank, step, seed);
                                    } catch (const Returned&) {
                                    }
                                  });

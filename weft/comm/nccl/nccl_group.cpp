@@ -203,6 +203,7 @@ std::unique_ptr<WorkState> NcclGroup::start(const Operation& operation, const Op
                   .key_at = [id = id_, kind = operation.kind, peer = operation.peer,
                              own = own_](size_t place) { return operation_key(id, kind, peer, own, place); },
                   .number = number,
+                  .peer = is_collective(operation.kind) ? -1 : operation.peer,
                   .poll = {}};
   if (world.is_halted() || world.watch().has_failed()) world.look_for_failures(awaited);
 

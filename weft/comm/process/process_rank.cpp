@@ -119,7 +119,7 @@ void ProcessRank::look_for_failures(const Awaited& awaited) {
   }
   if (watch_->num_left() == 0) return;
   for (size_t place = 0; place < awaited.ranks.size(); ++place) {
-    if (awaited.ranks[place] == rank()) continue;
+    if (awaited.ranks[place] == rank() || !awaited.has_part(place)) continue;
     const auto started = watch_->started_by_left(awaited.ranks[place], awaited.key_at(place));
     if (started && *started < awaited.number)
       give_up({.rank = awaited.ranks[place], .how = "returned early"}, awaited.note);
@@ -147,9 +147,11 @@ void ProcessRank::wait(const Awaited& awaited) {
     const double seconds = std::chrono::duration<double>(options().timeout).count();
     // Who is late cannot be known from here; the records of this host's ranks tell what each does.
     int64_t late = rank();
-    for (const int64_t other : awaited.ranks) {
+    for (size_t place = 0; place < awaited.ranks.size(); ++place) {
+      const int64_t other = awaited.ranks[place];
+      if (other == rank() || !awaited.has_part(place)) continue;
       const auto line = read_record(records_.folder, other);
-      if (other == rank() || !line) continue;
+      if (!line) continue;
       if (late == rank() || line->find(": awaiting ") == std::string::npos) late = other;
     }
     give_up({.rank = late, .how = fmt::format("did not come within {:g} s", seconds)}, awaited.note);

@@ -31,6 +31,9 @@ struct Awaited {
   const std::vector<int64_t>& ranks;  ///< none: the end of the run, which takes as long as it takes
   std::function<uint64_t(size_t)> key_at;
   uint64_t number = 0;
+  int64_t peer = -1;  ///< of a message: the place of the other rank, and no third one has a part in it
+
+  bool has_part(size_t place) const { return peer < 0 || place == static_cast<size_t>(peer); }
 
   struct Progress {
     bool has_moved = false;
