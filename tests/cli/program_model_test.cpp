@@ -26,15 +26,16 @@ class ProgramModelVerbs : public TrainingRuns {
     for (const Json& line : metrics(run)) all.push_back(line["loss"]);
     return all;
   }
-  /// Numbers below 11, as the program's entries are.
-  std::string tensors(const std::string& name,
-                      const std::vector<std::pair<std::string, std::vector<int64_t>>>& shapes) {
+  /// Numbers below 11, as the program's entries are, or `number` alone.
+  std::string tensors(const std::string& name, const std::vector<std::pair<std::string, std::vector<int64_t>>>& shapes,
+                      std::optional<int64_t> number = {}) {
     std::vector<WeightEntry> entries;
     std::vector<std::vector<int64_t>> numbers(shapes.size());
     for (size_t i = 0; i < shapes.size(); ++i) {
       int64_t count = 1;
       for (const int64_t size : shapes[i].second) count *= size;
-      for (int64_t k = 0; k < count; ++k) numbers[i].push_back((7 * k + 3 * static_cast<int64_t>(i)) % 11);
+      for (int64_t k = 0; k < count; ++k)
+        numbers[i].push_back(number.value_or((7 * k + 3 * static_cast<int64_t>(i)) % 11));
       entries.push_back({.info = {.name = shapes[i].first, .type = WeightType::kI64, .shape = shapes[i].second},
                          .bytes = std::as_bytes(std::span(numbers[i])),
                          .owner = {}});
@@ -157,6 +158,10 @@ TEST_F(ProgramModelVerbs, TrainsWithStrategiesAndGoesOnWithOthers) {
       run_weft_with_mpi(2, {"train", "--plan", other, "--config", config(6, 6), "--run", run_folder("processes")});
   ASSERT_EQ(processes.exit_status, 0) << processes.err;
   expect_same("processes");
+  const ProgramRun elsewhere = run_weft({"check", "--plan", with_strategy(usual, {{"layer", {{"loss", "b"}}}})});
+  EXPECT_NE(elsewhere.exit_status, 0);
+  EXPECT_NE((elsewhere.out + elsewhere.err).find("no operator of layer fits, but one of exit does"), std::string::npos)
+      << elsewhere.out << elsewhere.err;
 }
 
 TEST_F(ProgramModelVerbs, TakesAStrategyThatWasFound) {
@@ -210,6 +215,44 @@ TEST_F(ProgramModelVerbs, ReadsDataByName) {
   expect_refused("{ids: " + file + ", targets: {file: " + narrow + ", tensor: few}}",
                  "has 30 samples, but 'ids' has 40");
   expect_refused("{ids: " + file + ", targets: {file: " + file + ", tensor: label}}", "has no tensor 'label'");
+  expect_refused("{}",
+                 "data.inputs: is empty, but the program reads tensors. Give a file for each: 'data: {inputs: "
+                 "{ids: train.safetensors, targets: train.safetensors}}'");
+  const std::string none = tensors("none.safetensors", {{"targets", {40, 6}}}, -100);
+  const ProgramRun unlearnt = train(one, settings("{ids: " + file + ", targets: " + none + "}"), "unlearnt");
+  EXPECT_NE(unlearnt.exit_status, 0);
+  EXPECT_NE(unlearnt.err.find("data.inputs.targets: step 1: none of its 8 samples has a target: all numbers of "
+                              "'targets' are below 0 in '"),
+            std::string::npos)
+      << unlearnt.err;
+}
+
+TEST_F(ProgramModelVerbs, GoesOnWithOtherSamplesAtOnceButNoOtherProgram) {
+  const std::string text = text_of(source_tree() / "docs/manual/encoder.txt");
+  const auto plan_of = [&](const std::string& name, const std::string& what, const std::string& instead) {
+    std::string changed = text;
+    changed.replace(changed.find(what), what.size(), instead);
+    return plan(name, 1, "mbs: 4\nllm: {tp: 1, pp: 1, dp: 1}\n", folder_.write("encoder.txt", changed), kSamples);
+  };
+  ASSERT_EQ(train(plan_of("whole", "dim b 4", "dim b 4"), config(6, 6), "whole").exit_status, 0);
+  ASSERT_EQ(train(plan_of("first", "dim b 4", "dim b 4"), config(3, 3), "parts").exit_status, 0);
+  const ProgramRun rest = train(plan_of("longer", "dim b 4", "dim b 16"), config(6, 3), "parts", {"--resume"});
+  ASSERT_EQ(rest.exit_status, 0) << rest.err;
+  EXPECT_EQ(losses("parts"), losses("whole"));
+  const ProgramRun other = train(plan_of("other", "does relu", "does tanh"), config(9, 3), "parts", {"--resume"});
+  EXPECT_EQ(other.exit_status, 2);
+  EXPECT_NE(other.err.find("of another configuration of it"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("; does relu' there, 'act = elementwise("), std::string::npos) << other.err;
+}
+
+TEST_F(ProgramModelVerbs, PlansSayThatNoOtherSystemReadsPrograms) {
+  const ProgramRun planned = run_weft({"plan", "--model", (source_tree() / "docs/manual/encoder.txt").string(),
+                                       "--cluster", "local_cpu", "--workload", folder_.write("samples.yaml", kSamples),
+                                       "--space", folder_.write("space.yaml", "mbs: 1\nllm: {tp: 1, pp: 1, dp: 8}\n")});
+  ASSERT_EQ(planned.exit_status, 0) << planned.err;
+  EXPECT_NE(planned.out.find("exports to no other system, since none reads programs\n"), std::string::npos)
+      << planned.out;
+  EXPECT_EQ(planned.out.find("--for"), std::string::npos) << planned.out;
 }
 
 TEST_F(ProgramModelVerbs, WhatDoesNotFitIsRefusedByName) {

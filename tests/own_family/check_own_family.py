@@ -1,4 +1,5 @@
 """Builds the families of the manual's add-a-family.md against an installed Weft, and runs them: from describe to training.
+It compiles the program that your-own-program.md writes in C++, too.
 
     check_own_family.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -6,6 +7,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -118,11 +120,33 @@ def check_own_layers(weft, folder):
     expect(done.returncode != 0 and "weft_layer_library" in done.stderr, done.stderr)
 
 
+def block_of(page, language):
+    """The one block of a page in a language."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    expect(len(blocks) == 1, f"{page} has {len(blocks)} blocks of {language}")
+    return blocks[0]
+
+
+def check_program_in_code(folder):
+    """The program that the manual writes in C++ is compiled as the manual says, and is the one that the manual has as a file."""
+    source = folder / "regression"
+    source.mkdir()
+    page = SOURCE / "docs/manual/your-own-program.md"
+    (source / "regression.cpp").write_text(block_of(page, "cpp"))
+    (source / "CMakeLists.txt").write_text(block_of(page, "cmake"))
+    must("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={folder / 'weft'}")
+    must("cmake", "--build", source / "build")
+    must(source / "build/regression", cwd=folder)
+    written, expected = folder / "regression.txt", SOURCE / "docs/manual/regression.txt"
+    expect(written.read_text() == expected.read_text(), f"the manual's code writes\n{written.read_text()}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         must("cmake", "--install", BUILD, "--prefix", folder / "weft")
         weft = folder / "weft/bin/weft"
+        check_program_in_code(folder)
         build(folder, FAMILY)
         library = folder / "llava/libllava.so"
         own = {"env": os.environ | {"WEFT_FAMILIES": str(library)}}

@@ -213,8 +213,10 @@ std::string headroom_text(const Plan& plan, const PlanReport& report, double mem
   if (memory_margin > 0) text += fmt::format(" (at least {} was asked for)", format_percent(memory_margin));
   std::vector<std::string> systems;
   for (const Target target : expressed_by(plan)) systems.push_back(name_of(target));
-  return text + (systems.empty() ? "\nexports to no other system; --for SYSTEM looks for a plan that does\n"
-                                 : fmt::format("\nexports to {}\n", fmt::join(systems, ", ")));
+  if (!systems.empty()) return text + fmt::format("\nexports to {}\n", fmt::join(systems, ", "));
+  const bool is_program = plan.model.numbers.program.has_value();
+  return text + "\nexports to no other system" +
+         (is_program ? ", since none reads programs\n" : "; --for SYSTEM looks for a plan that does\n");
 }
 
 std::string comparison_text(const PlanSearchResult& result) {

@@ -67,12 +67,17 @@ Result<std::shared_ptr<SampleSource>> open_evaluated(const Model& model, const S
 Result<RunSamples> open_named(const ProgramNumbers& numbers, const TrainConfig& config) {
   RunSamples samples;
   const auto open = [&](const TrainData& data, const char* field) -> Result<std::shared_ptr<NamedSamples>> {
-    if (data.inputs.empty())
+    if (data.inputs.empty()) {
+      std::string files;
+      for (const NamedInput& input : numbers.inputs)
+        files += fmt::format("{}{}: train.safetensors", files.empty() ? "" : ", ", input.name);
       return Error{.source = config.source,
-                   .field = field,
-                   .problem = "are conversations, but the model is a program, which reads named tensors",
-                   .advice = fmt::format("Give a file for each: '{}: {{inputs: {{{}: train.safetensors}}}}'.", field,
-                                         numbers.inputs.front().name)};
+                   .field = data.are_named ? fmt::format("{}.inputs", field) : field,
+                   .problem = data.are_named
+                                  ? "is empty, but the program reads tensors"
+                                  : "are conversations, but the model is a program, which reads named tensors",
+                   .advice = fmt::format("Give a file for each: '{}: {{inputs: {{{}}}}}'.", field, files)};
+    }
     auto opened = NamedSamples::open(
         numbers, {.files = data.inputs, .held_out_share = data.settings.held_out_share, .source = config.source},
         config.seed);
@@ -104,7 +109,7 @@ Result<RunSamples> open_run_samples(const Plan& plan, const TrainConfig& config,
   if (numbers.program) {
     WEFT_TRY(samples, open_named(*numbers.program, config));
   } else if (config.data) {
-    if (!config.data->inputs.empty())
+    if (config.data->are_named)
       return Error{.source = config.source,
                    .field = "data.inputs",
                    .problem = fmt::format("names inputs of a program, but {} is a model of the family {}",

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/families/family.h"
 #include "weft/spec/adapters.h"
 #include "weft/spec/model_reader.h"
 
@@ -56,6 +57,39 @@ void list_changes(const Json& there, const Json& here, const std::string& path, 
   }
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// A program as it is written, without the length of its dim of samples, of which nothing but `weft shard` knows.
+std::vector<std::string> trained_lines(const Model& model) {
+  std::vector<std::string> lines = lines_of(model.config.at(kProgramKey).get<std::string>());
+  // Dims stand behind the first line, in their order.
+  std::string& dim = lines.at(1 + model.numbers.program->rows.sample_dim);
+  dim = dim.substr(0, dim.rfind(' '));
+  return lines;
+}
+
+/// Where two programs differ: their first line that does.
+std::vector<std::string> program_difference(const Model& there, const Model& here) {
+  const std::vector<std::string> before = trained_lines(there), now = trained_lines(here);
+  const auto said = [](const std::vector<std::string>& lines, size_t i) {
+    return i < lines.size() ? in_quotes(printable(lines[i], 200)) : std::string("nothing");
+  };
+  for (size_t i = 0; i < std::max(before.size(), now.size()); ++i) {
+    if (i >= before.size() || i >= now.size() || before[i] != now[i])
+      return {
+          fmt::format("  {}: line {}: {} there, {} in the plan\n", kProgramKey, i + 1, said(before, i), said(now, i))};
+  }
+  return {};
+}
+
 /// Models that have little in common differ in dozens of fields.
 void add_lines(const std::vector<std::string>& lines, Error& error) {
   constexpr size_t kMost = 12;
@@ -79,7 +113,11 @@ std::string adapter_advice(bool has_plan_adapters) {
 
 std::optional<Error> check_same_model(const Model& there, const std::string& source, const Model& model) {
   std::vector<std::string> lines;
-  list_changes(there.config, model.config, "", lines);
+  if (there.numbers.program && model.numbers.program) {
+    lines = program_difference(there, model);
+  } else {
+    list_changes(there.config, model.config, "", lines);
+  }
   if (lines.empty() && num_parameters(there) == num_parameters(model)) return std::nullopt;
   Error error{.field = "model",
               .problem = there.name == model.name

@@ -49,7 +49,7 @@ Result<std::optional<TrainData>> read_inputs(const Json& given, const std::strin
   Findings findings(config.source);
   const Document document{.source = config.source, .root = given};  // fields refer to it
   Fields fields(document, findings);
-  TrainData data{.settings = {.source = config.source}, .model = {}};
+  TrainData data{.settings = {.source = config.source}, .model = {}, .are_named = true};
   data.settings.held_out_share = fields.number_or("held_out_share", 0, {0, 0.999});
   const Json* inputs = fields.raw("inputs");
   fields.reject_unknown();
@@ -64,7 +64,7 @@ Result<std::optional<TrainData>> read_inputs(const Json& given, const std::strin
     error.field = path + "." + error.field;
     return error;
   }
-  if (!inputs->is_object() || inputs->empty())
+  if (!inputs->is_object())
     return wrong("inputs",
                  fmt::format("is {}, a mapping with the program's inputs is needed", describe_value(*inputs)));
   for (const auto& [name, file] : inputs->items()) {

@@ -21,6 +21,7 @@ struct TrainData {
   DataSettings settings;
   std::filesystem::path model;         ///< the folder with tokenizer, chat template and preprocessor settings
   std::vector<NamedFile> inputs = {};  ///< of a user's own program, in place of conversations and a model's folder
+  bool are_named = false;              ///< `inputs` is there, though it may be empty
 };
 
 /// What a run adds to a plan: how long, how fast, from which weights, and what it leaves behind.

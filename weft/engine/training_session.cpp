@@ -78,6 +78,27 @@ Error nothing_held_out(const TrainConfig& config) {
           .advice = "Give a share, like 0.1, before training."};
 }
 
+/// Samples of conversations that have nothing to learn are refused or left out one by one; those of a program may have
+/// rows without targets, but a step's loss is divided by the number of those that have one.
+Error nothing_to_learn(int64_t step, const Plan& plan, const TrainConfig& config, const ModelNumbers& numbers) {
+  Error error{
+      .kind = ErrorKind::kJob,
+      .source = config.data ? config.data->settings.source : config.source,
+      .problem = fmt::format("step {}: none of its {} samples has a target", step, plan.workload.global_batch_samples),
+      .advice =
+          "Leave out samples without targets, or take more samples a step: a loss is divided by the number "
+          "of targets."};
+  if (!numbers.program || !numbers.program->targets) return error;
+  const std::string& name = numbers.program->inputs[*numbers.program->targets].name;
+  error.problem += fmt::format(": all numbers of {} are below 0", in_quotes(name));
+  if (!config.data) return error;
+  error.field = "data.inputs." + name;
+  for (const NamedFile& file : config.data->inputs) {
+    if (file.input == name) error.problem += fmt::format(" in {}", in_quotes(file.path.string()));
+  }
+  return error;
+}
+
 std::optional<Error> find_unfilled_batch(const SampleSource& samples, const Plan& plan, const TrainConfig& config) {
   const int64_t batch = plan.workload.global_batch_samples;
   if (samples.num_different() >= batch) return std::nullopt;
@@ -396,6 +417,7 @@ Result<StepMetrics> TrainingSession::step() {
              return (is_made ? next_batch_ : batch_of_step(step_, remade)).get();
            }));
   if (auto error = count_samples(share.num_records)) return *std::move(error);
+  if (share.num_targets == 0) return nothing_to_learn(step_ + 1, *plan_, *config_, rank_->numbers());
   next_batch_ = step_ + 1 < config_->steps ? batch_of_step(step_ + 1) : std::shared_future<LocalBatch>();
   StepMetrics metrics{.step = step_ + 1,
                       .learning_rate = learning_rate(),

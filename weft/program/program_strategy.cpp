@@ -111,6 +111,28 @@ std::optional<Error> find_wrong_kind(const Module& module, const BlockEntries& b
   return std::nullopt;
 }
 
+bool has_fitting(const Block& block, const std::string& pattern) {
+  if (!block.program) return false;
+  const std::vector<Operator>& ops = block.program->program.operators;
+  return std::any_of(ops.begin(), ops.begin() + static_cast<std::ptrdiff_t>(block.program->num_own),
+                     [&](const Operator& op) { return fits_pattern(op.name, pattern); });
+}
+
+/// An operator that another kind of block has.
+std::optional<Error> find_elsewhere(const Module& module, const Block& block,
+                                    const std::vector<StrategyEntry>& entries) {
+  for (const StrategyEntry& entry : entries) {
+    if (has_fitting(block, entry.pattern)) continue;
+    for (const Block* other : kinds_of_blocks(module)) {
+      if (!has_fitting(*other, entry.pattern)) continue;
+      return Error{.field = printable(entry.pattern),
+                   .problem = fmt::format("no operator of {} fits, but one of {} does", block.name, other->name),
+                   .advice = fmt::format("Say it under {}.", in_quotes(other->name))};
+    }
+  }
+  return std::nullopt;
+}
+
 /// A layer's program ends before its experts: no pattern may fit what comes behind it.
 std::optional<Error> find_behind_program(const Block& block, const std::vector<StrategyEntry>& entries) {
   for (const StrategyEntry& entry : entries) {
@@ -167,6 +189,7 @@ Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, i
     const size_t num_own = block.program->num_own;
     const Result<OperatorPins> pins = pins_of(entries->second, block.program->program, num_own, grid);
     wrong = find_behind_program(block, entries->second);
+    if (!pins && !wrong) wrong = find_elsewhere(made, block, entries->second);
     if (!pins && !wrong) wrong = pins.error();
     if (wrong) {
       wrong->field = block.name + "." + wrong->field;
