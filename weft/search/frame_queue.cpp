@@ -35,6 +35,10 @@ void FrameQueue::sort() {
   });
 }
 
+void FrameQueue::forget_probes() {
+  for (Frame& frame : frames_) frame.is_probed = false;
+}
+
 void FrameQueue::refine(Frame& frame, double limit_ms, FrameBounds& bounds) {
   frame.bound_ms = std::max(frame.bound_ms, bounds.llm_ms(frame.degrees, limit_ms));
   frame.is_refined = true;

@@ -38,6 +38,8 @@ class FrameQueue {
   /// where that is not below the limit, or the time is over. The order is that of before until sort().
   Frame* least_with(int64_t pp, double limit_ms, FrameBounds& bounds, const Deadline& deadline);
   void sort();
+  /// As if no frame was probed.
+  void forget_probes();
 
   /// At most so many frames that are likely to fit (FrameBounds::least_held_gib), those that are likely to be fastest
   /// first, then as many of those whose ranks hold least. Of frames that hold about as much it looks at one.

@@ -1,5 +1,9 @@
 #include "weft/search/improve_plan.h"
 
+#include <limits>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
@@ -81,8 +85,100 @@ TEST(ImprovePlan, WhatItFindsIsLegalFitsIsNotSlowerAndSimulatesToTheSameTime) {
 
 TEST(ImprovePlan, TheSameInputsGiveTheSamePlan) {
   for (const PlanProblem& problem : problems()) {
-    const PlanSearchResult once = search(problem, true, 2), again = search(problem, true, 2);
-    EXPECT_EQ(plan_to_text(once.best.front().plan), plan_to_text(again.best.front().plan)) << problem.model.name;
+    for (const int64_t batches : {0, 2}) {
+      const PlanSearchResult once = search(problem, true, batches), again = search(problem, true, batches);
+      EXPECT_EQ(plan_to_text(once.best.front().plan), plan_to_text(again.best.front().plan)) << problem.model.name;
+    }
+  }
+}
+
+// The fastest plan of the space has one stage; one with many, 0.4 % behind it, gains more by moving blocks.
+TEST(ImprovePlan, StartsFromRunnersUpToo) {
+  PlanProblem problem{.model = *kScenarios.model("llama3-70b"),
+                      .cluster = *kScenarios.cluster("dgx_h100", 8),
+                      .workload = *kScenarios.workload("text_4k"),
+                      .space = {}};
+  problem.workload.global_batch_samples = 64;
+  problem.cluster.between_nodes.bandwidth_gb_per_s *= 2;
+  const PlanSearchOptions options{.time_limit_s = kLong_s, .memory_margin = 0.08};
+  PlanSearchOptions improving = options;
+  improving.improves = true;
+  const FoundPlan space =
+      search_plans(problem.model, problem.cluster, problem.workload, problem.space, options)->best.front();
+  const FoundPlan best =
+      search_plans(problem.model, problem.cluster, problem.workload, problem.space, improving)->best.front();
+  EXPECT_EQ(space.candidate.pp, 1);
+  EXPECT_GT(best.candidate.pp, 1) << best.candidate.text(best.plan);
+  EXPECT_LT(best.step_time_ms, space.step_time_ms * 0.998);
+  Plan plan = best.plan;
+  plan.cluster = problem.cluster;
+  EXPECT_NEAR(simulate_plan(plan)->step_time_ms, best.step_time_ms, 1e-9 * best.step_time_ms);
+}
+
+/// Steps with more and more of something.
+struct Steps {
+  std::string of;
+  std::vector<double> space_ms, improved_ms;
+};
+
+/// What the command does by default, but for the choice of a simpler plan: with all that improving adds.
+std::vector<Steps> steps_with_more(const PlanProblem& problem, int64_t batches) {
+  std::vector<Steps> all;
+  for (const char* of : {"memory", "links within nodes", "links between nodes"}) {
+    Steps& steps = all.emplace_back(Steps{of, {}, {}});
+    for (const double factor : {0.9, 1.0, 1.25, 2.0}) {
+      PlanProblem changed = problem;
+      Cluster& cluster = changed.cluster;
+      (steps.of == "memory"               ? cluster.device.memory_gib
+       : steps.of == "links within nodes" ? cluster.within_node.bandwidth_gb_per_s
+                                          : cluster.between_nodes.bandwidth_gb_per_s) *= factor;
+      const auto step_ms = [&](bool improves) {
+        const PlanSearchResult found =
+            *search_plans(changed.model, changed.cluster, changed.workload, changed.space,
+                          {.time_limit_s = kLong_s, .memory_margin = 0.08, .batches = batches, .improves = improves});
+        return found.best.empty() ? std::numeric_limits<double>::infinity() : found.best.front().step_time_ms;
+      };
+      steps.space_ms.push_back(step_ms(false));
+      steps.improved_ms.push_back(step_ms(true));
+    }
+  }
+  return all;
+}
+
+// Only the space has a proof: what improving adds, by one change after another, is of one place more than of another.
+TEST(ImprovePlan, MoreMemoryAndFasterLinksNeverHurtTheSpaceAndHardlyWhatImprovingAdds) {
+  constexpr double kMostLost = 0.005;
+  std::vector<PlanProblem> all = {problem_of("llama3-8b", "dgx_h100", 8, "text_4k", 64),
+                                  problem_of("qwen3-30b-a3b", "dgx_h100", 4, "text_4k", 32),
+                                  problem_of("qwen2-vl-2b", "dgx_h100", 4, "vl_sft", 16)};
+  for (PlanProblem& problem : all) problem.cluster.nodes = 2;
+  for (const PlanProblem& problem : all) {
+    for (const Steps& steps : steps_with_more(problem, /*batches=*/0)) {
+      double least_space = std::numeric_limits<double>::infinity(), least_improved = least_space;
+      for (size_t i = 0; i < steps.space_ms.size(); ++i) {
+        const std::string where = problem.model.name + ", " + steps.of + ", " + std::to_string(i);
+        EXPECT_LE(steps.improved_ms[i], steps.space_ms[i]) << where;
+        EXPECT_LE(steps.space_ms[i], least_space * (1 + 1e-9)) << where;
+        EXPECT_LE(steps.improved_ms[i], least_improved * (1 + kMostLost)) << where;
+        least_space = std::min(least_space, steps.space_ms[i]);
+        least_improved = std::min(least_improved, steps.improved_ms[i]);
+      }
+    }
+  }
+}
+
+// On drawn batches the space has no proof of their steps either.
+TEST(ImprovePlan, MoreMemoryAndFasterLinksHardlyHurtOnDrawnBatches) {
+  constexpr double kMostLost = 0.01;
+  PlanProblem problem = problem_of("qwen2-vl-2b", "dgx_h100", 4, "vl_sft", 16);
+  problem.cluster.nodes = 2;
+  for (const Steps& steps : steps_with_more(problem, /*batches=*/4)) {
+    double least_ms = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < steps.space_ms.size(); ++i) {
+      EXPECT_LE(steps.improved_ms[i], steps.space_ms[i] * (1 + 1e-9)) << steps.of << i;
+      EXPECT_LE(steps.improved_ms[i], least_ms * (1 + kMostLost)) << steps.of << i;
+      least_ms = std::min(least_ms, steps.improved_ms[i]);
+    }
   }
 }
 

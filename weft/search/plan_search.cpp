@@ -1,6 +1,8 @@
 #include "weft/search/plan_search.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,6 +30,9 @@ namespace {
 /// Candidates that the fastest plan is improved with at most.
 constexpr int64_t kMostNeighbours = 2000;
 
+/// So many frames that their bounds take most of a short time.
+constexpr size_t kManyFrames = 1 << 14;
+
 /// Placements that take so many times their bound are many, and no good to compare with.
 constexpr double kFarFromBound = 2;
 
@@ -54,6 +59,8 @@ class Searcher {
     PlanClimb climb(bench_, fastest, drawn_);
     climb.go_on(kMostNeighbours, deadline);
     FoundPlan improved = climb.best();
+    if (drawn_ == nullptr && frames_->size() <= kManyFrames)
+      climb_from_runners_up(fastest, improved.step_time_ms, deadline);
     // What was left for want of time.
     go_on_with_starts(deadline);
     if (!climbs_.empty() && climbs_.front().best_ms() < improved.step_time_ms) improved = climbs_.front().best();
@@ -64,7 +71,8 @@ class Searcher {
   }
 
   PlanSearchResult run() {
-    FrameQueue frames = bounded_frames();
+    frames_ = bounded_frames();
+    FrameQueue& frames = *frames_;
     probe(frames);
     for (size_t done = 0; done < frames.size(); ++done) {
       if (is_over()) {
@@ -121,10 +129,9 @@ class Searcher {
     constexpr int kMostOfPipeline = 3;
     // Where any plan will do, or where there are so many frames that their bounds take most of a short time, what is
     // likely to fit comes before what is likely to be fast.
-    constexpr size_t kMany = 1 << 14;
     // Where only faster plans than some are wanted, any plan is no help.
     const bool settles = options_.limit_ms == kInfinity;
-    const bool settles_first = settles && (options_.first_only || frames.size() > kMany);
+    const bool settles_first = settles && (options_.first_only || frames.size() > kManyFrames);
     if (settles_first) settle_for_any(frames);
     // Bounds of different pipelines are not equally good: the best frame of each that has a plan.
     for (const int64_t pp : frames.pipelines()) {
@@ -218,6 +225,105 @@ class Searcher {
     go_on_with_starts(Deadline(Deadline::Clock::now() + deadline_.left() / 2, options_.stop));
     if (!climbs_.empty() && climbs_.front().best_ms() < best_.fastest()->step_time_ms)
       best_.offer(climbs_.front().best());
+  }
+
+  // ---- Runners-up ----
+
+  /// Plans of the space with other numbers of pipeline ranks, or of chunks, that are nearly as fast: improving one
+  /// leads to what improving the fastest does not.
+  std::vector<FoundPlan> runners_up(const FoundPlan& fastest, const Deadline& deadline) {
+    constexpr double kNear = 1.03;
+    constexpr size_t kMostPipelines = 4;
+    // Frames with encoders have hundreds of combinations.
+    const size_t most_frames = bench_.num_encoders() > 0 ? 2 : 8;
+    std::map<PipelineKind, FoundPlan> kinds;
+    size_t num_pipelines = 0;
+    frames_->forget_probes();
+    for (const int64_t pp : frames_->pipelines()) {
+      size_t num_frames = 0;
+      while (num_frames < most_frames && !deadline.is_over()) {
+        Frame* frame = frames_->least_with(pp, kNear * fastest.step_time_ms, frame_bounds_, deadline);
+        if (frame == nullptr) break;
+        frame->is_probed = true;
+        ++num_frames;
+        OpenFrame open = open_frame(bench_, frame->degrees);
+        find_runners_up(open, kNear * fastest.step_time_ms, deadline, kinds);
+      }
+      if (num_frames > 0 && ++num_pipelines == kMostPipelines) break;
+    }
+    kinds.erase(kind_of_pipeline(fastest.candidate));
+    std::vector<FoundPlan> found;
+    for (auto& [kind, plan] : kinds) found.push_back(std::move(plan));
+    std::stable_sort(found.begin(), found.end(),
+                     [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
+    return found;
+  }
+
+  /// Pipeline ranks, and whether they have several chunks.
+  using PipelineKind = std::pair<int64_t, bool>;
+  static PipelineKind kind_of_pipeline(const Candidate& c) { return {c.pp, c.vpp > 1}; }
+
+  /// Looks at a few candidates of a frame, with little care.
+  void find_runners_up(OpenFrame& frame, double most_ms, const Deadline& deadline,
+                       std::map<PipelineKind, FoundPlan>& kinds) {
+    constexpr int kMostTried = 32;
+    int num_tried = 0;
+    for (const Combination& combination : frame.combinations) {
+      if (combination.least_ms >= most_ms || num_tried >= kMostTried) return;
+      Candidate c = frame.candidate_of(combination);
+      // Placing a chain of several modules takes long where little is ruled out, and so does weaving encoders in.
+      if (!c.is_separable() || (c.pp > 1 && bench_.inline_encoders(c) != 0)) continue;
+      const FluidPipeline& fluids = frame.fluids[bench_.inline_encoders(c)];
+      for (size_t z = 0; z < frame.choices.zeros.size(); ++z) {
+        frame.choices.zeros[z].apply(c);
+        const PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
+        for (const ScheduleChoice& schedule : frame.choices.schedules) {
+          if (deadline.is_over()) return;
+          schedule.apply(c);
+          const auto known = kinds.find(kind_of_pipeline(c));
+          const double limit_ms = known == kinds.end() ? most_ms : known->second.step_time_ms;
+          const double least_ms = bound_ms(frame, combination, c, frame.fluid_of(c, fluids.by_zero[z]), work);
+          if (least_ms >= limit_ms) continue;
+          ++num_tried;
+          Evaluation evaluation = evaluate_candidate(bench_, frame, c,
+                                                     {.bound_ms = least_ms,
+                                                      .limit_ms = limit_ms,
+                                                      .reassigned_limit_ms = limit_ms,
+                                                      .deadline = deadline,
+                                                      .is_probe = true});
+          for (FoundPlan& found : evaluation.found) {
+            const auto kind = kinds.find(kind_of_pipeline(c));
+            if (kind == kinds.end() || found.step_time_ms < kind->second.step_time_ms)
+              kinds.insert_or_assign(kind_of_pipeline(c), std::move(found));
+          }
+        }
+      }
+    }
+  }
+
+  /// In rounds; who stays far behind is left.
+  void climb_from_runners_up(const FoundPlan& fastest, double improved_ms, const Deadline& deadline) {
+    constexpr size_t kMostStarts = 3;
+    constexpr int64_t kRounds = 8, kTriesARound = 60;
+    constexpr double kFar = 1.02;
+    std::vector<FoundPlan> starts = runners_up(fastest, deadline);
+    if (starts.size() > kMostStarts) starts.resize(kMostStarts);
+    for (const FoundPlan& start : starts) climbs_.emplace_back(bench_, start, drawn_);
+    double best_ms = improved_ms;
+    for (num_rounds_ = 0; num_rounds_ < kRounds && !climbs_.empty(); ++num_rounds_) {
+      for (PlanClimb& climb : climbs_) {
+        climb.go_on(kTriesARound, deadline);
+        best_ms = std::min(best_ms, climb.best_ms());
+      }
+      std::erase_if(climbs_, [&](const PlanClimb& climb) {
+        return climb.best_ms() > kFar * best_ms || (climb.has_ended() && climb.best_ms() > best_ms);
+      });
+    }
+    num_rounds_ = kRounds;
+    std::stable_sort(climbs_.begin(), climbs_.end(),
+                     [](const PlanClimb& a, const PlanClimb& b) { return a.best_ms() < b.best_ms(); });
+    // The fastest goes on to its end.
+    if (!climbs_.empty() && climbs_.front().best_ms() < improved_ms) climbs_.front().go_on(kMostNeighbours, deadline);
   }
 
   /// In rounds, so that none takes the time of all; the fastest is the first then.
@@ -466,6 +572,7 @@ class Searcher {
   Deadline deadline_;
   Workbench bench_;
   FrameBounds frame_bounds_;
+  std::optional<FrameQueue> frames_;
   DrawnObjective* drawn_ = nullptr;
   BestPlans best_;
   std::vector<PlanClimb> climbs_;  // of plans of several kinds
