@@ -166,6 +166,7 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
   }
   Calculation calculation = options.calculation;
   Attention attention = options.attention;
+  if (!has_windows(attention.mask)) attention.window = 0;  // it means nothing
   // Attention drops weights between rows.
   if (kind == OperatorKind::kAttention && calculation.dropout != 0)
     attention.dropout = std::exchange(calculation.dropout, 0);
@@ -199,15 +200,11 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
 }
 
 void ProgramBuilder::check_window(std::string_view name, const Attention& attention) {
-  const bool has_window = attention.mask == Mask::kSliding || attention.mask == Mask::kWindowed;
-  if (has_window && attention.window < 1)
+  if (has_windows(attention.mask) && attention.window < 1)
     fail(name,
          fmt::format("has a {} mask with a window of {} rows",
                      attention.mask == Mask::kSliding ? "sliding" : "windowed", attention.window),
          "Say how many rows see each other, at least 1: 'mask sliding 128', 'mask windowed 64'.");
-  if (!has_window && attention.window != 0)
-    fail(name, fmt::format("has a window of {} rows, but a mask without windows", attention.window),
-         "Leave out the number, or write 'mask sliding N' or 'mask windowed N'.");
 }
 
 void ProgramBuilder::check_calculation(OperatorKind kind, std::string_view name, const Calculation& calculation) {

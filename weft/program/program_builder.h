@@ -105,6 +105,11 @@ class ProgramBuilder {
   std::optional<Error> error_;
 };
 
+/// Whether a mask has a number of rows: a window that slides, or windows side by side.
+inline bool has_windows(Mask mask) {
+  return mask == Mask::kSliding || mask == Mask::kWindowed;
+}
+
 /// Texts between blanks.
 std::vector<std::string_view> words_of(std::string_view text);
 

@@ -226,7 +226,11 @@ class ProgramParser {
         return code_.fail(name, fmt::format("{} is no mask", in_quotes(words[1])),
                           fmt::format("Known are {}.", joined_or(masks)));
       options.attention.mask = static_cast<Mask>(found - masks.begin());
-      if (words.size() == 3) options.attention.window = number(words[2]).value_or(0);
+      if (words.size() == 2) return;
+      if (!has_windows(options.attention.mask))
+        return code_.fail(name, fmt::format("has a window of {} rows, but a mask without windows", in_quotes(words[2])),
+                          "Leave out the number, or write 'mask sliding N' or 'mask windowed N'.");
+      options.attention.window = number(words[2]).value_or(0);
     } else if (key == "does" && words.size() == 2) {
       options.calculation.function = find_activation(words[1]);
       if (!options.calculation.function)

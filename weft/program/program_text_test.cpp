@@ -169,8 +169,9 @@ TEST(ProgramText, MasksHaveTheirWindowAndNoOther) {
       {"sliding 0", "'mask sliding 128'"},
       {"sliding -3", "y: has a sliding mask with a window of -3 rows"},
       {"windowed", "y: has a windowed mask with a window of 0 rows"},
-      {"causal 5", "y: has a window of 5 rows, but a mask without windows"},
-      {"full 5", "y: has a window of 5 rows, but a mask without windows"},
+      {"causal 5", "y: has a window of '5' rows, but a mask without windows"},
+      {"causal 0", "y: has a window of '0' rows, but a mask without windows"},
+      {"full 5", "y: has a window of '5' rows, but a mask without windows"},
       {"sliding x", "'x' is no whole number"},
       {"slidng 3", "'slidng' is no mask"},
   };
