@@ -131,6 +131,8 @@ class TorchtitanExport {
       refusals_.add(llm_, "ep", fmt::format("is {} without ZeRO 3, but torchtitan's experts share its ranks", llm_.ep));
     toml_.set("parallelism", "expert_parallel_degree", llm_.ep);
     toml_.set("parallelism", "expert_tensor_parallel_degree", llm_.experts_over_tp ? 1 : llm_.tp);
+    // As it is priced: by all-to-all.
+    toml_.set("parallelism", "expert_parallel_comm_backend", "standard");
   }
 
   void add_pipeline() {

@@ -21,6 +21,17 @@ TEST(TorchtitanExport, WritesShardedDataParallelism) {
   EXPECT_TRUE(has_line(outcome(plan, Target::kTorchtitan), "fsdp_reshard_after_forward = \"never\""));
 }
 
+TEST(TorchtitanExport, NamesHowRowsGoToExperts) {
+  Plan plan = shipped_plan("qwen3-30b-a3b_zb_h1_ep8");
+  plan.schedule.name = "1f1b";
+  llm_of(plan).zero = 3;
+  llm_of(plan).recompute.clear();
+  const std::string toml = outcome(plan, Target::kTorchtitan);
+  EXPECT_TRUE(has_line(toml, "expert_parallel_degree = 8")) << toml;
+  EXPECT_TRUE(has_line(toml, "expert_parallel_comm_backend = \"standard\"")) << toml;
+  EXPECT_EQ(outcome(shipped_plan("llama3-8b_zero3_dp8"), Target::kTorchtitan).find("comm_backend"), std::string::npos);
+}
+
 TEST(TorchtitanExport, NamesTheModulesOfEveryStage) {
   Plan plan = llama_plan();
   plan.schedule.microbatches = 8;
