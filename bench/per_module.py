@@ -66,8 +66,11 @@ FILLS = {
 }
 
 
-def weft(*arguments):
+def weft(*arguments, may_not_fit=False):
+    """What the verb prints. None where no plan fits, if that may be."""
     run = subprocess.run([ROOT / "build" / "weft", *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if run.returncode == 1 and may_not_fit:
+        return None
     if run.returncode != 0:
         sys.exit(f"weft {' '.join(map(str, arguments))}: {run.stderr}")
     return json.loads(run.stdout)
@@ -82,9 +85,9 @@ class Runs:
         path.write_text(json.dumps(document))
         return path
 
-    def plan(self, arguments, space):
+    def plan(self, arguments, space, may_not_fit=False):
         return weft("plan", *arguments, "--fastest", "--memory-margin", "0", "--time-limit", "60", "--space",
-                    self.write("space.json", space))
+                    self.write("space.json", space), may_not_fit=may_not_fit)
 
     def simulate(self, plan):
         return weft("simulate", "--plan", self.write("plan.json", plan))
@@ -124,7 +127,12 @@ def print_gains(runs, plans):
     print("| case | one setting for all, ms | per module, ms | gain | settings: one, per module |")
     print("| --- | ---: | ---: | ---: | --- |")
     for number, (name, (arguments, space)) in enumerate(GAINS.items()):
-        one, own = runs.plan(arguments, space | {"encoders": {"placement": ["inline"]}}), runs.plan(arguments, space)
+        one = runs.plan(arguments, space | {"encoders": {"placement": ["inline"]}}, may_not_fit=True)
+        own = runs.plan(arguments, space, may_not_fit=True)
+        if one is None or own is None:
+            fits = "nothing fits" if own is None else f"{own['step_time_ms']:.1f}"
+            print(f"| {name} | nothing fits | {fits} | | {'' if own is None else settings(own)} |", flush=True)
+            continue
         # What was searched longer may be slower where neither was proven.
         own = min(own, one, key=lambda found: found["step_time_ms"])
         print(f"| {name} | {one['step_time_ms']:.1f} | {own['step_time_ms']:.1f} | {100 * (one['step_time_ms'] / own['step_time_ms'] - 1):.1f} % | "
