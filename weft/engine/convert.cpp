@@ -83,8 +83,7 @@ Result<std::optional<RunClaim>> hold_run_around(const ConvertRequest& request) {
   Error error = std::move(claim).error();
   error.advice =
       "Give a folder outside of that run's checkpoints (weft train --resume takes one from anywhere), or wait until "
-      "the "
-      "run has ended.";
+      "the run has ended.";
   return error;
 }
 
