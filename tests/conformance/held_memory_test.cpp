@@ -144,8 +144,7 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
     const uint64_t num_plans = draws(usual_plans);
     // More are drawn until half of the ranks are large enough for the 85 %, and one is large beside the tolerance.
     const auto is_enough = [&](uint64_t i) {
-      return i > num_plans &&
-             ((num_with_least_ >= num_compared_ / 2 && most_held_ > least_held) || i > 2 * num_plans);
+      return i > num_plans && ((num_with_least_ >= num_compared_ / 2 && most_held_ > least_held) || i > 2 * num_plans);
     };
     uint64_t compared_plans = 0;
     for (uint64_t i = 1; !is_enough(i) && !HasFailure(); ++i, ++compared_plans) {
