@@ -307,8 +307,7 @@ void add_validate(Verbs& verbs) {
       .named("C");
   verb.option("--folds", options->folds,
               "Predict each of N parts of the measurements, models kept whole, by a fit to the others (2 to 100; "
-              "default: no "
-              "fit)")
+              "default: no fit)")
       .named("N");
   verb.option("--calibrate-to", options->calibrate_to,
               "Fit the cluster's efficiency to all these runs and write the cluster there")
