@@ -215,6 +215,13 @@ Result<PlanSearchResult> search_strategies(const PlanOptions& options, const Pla
   return result;
 }
 
+/// What of a time limit is left since `begin_ms`, without what the answer itself takes.
+double seconds_left(double time_limit_s, double begin_ms) {
+  constexpr double kMostAnswer_s = 0.05, kAnswerShare = 0.05;
+  const double answer_s = std::min(kMostAnswer_s, kAnswerShare * time_limit_s);
+  return std::max(0.0, time_limit_s - answer_s - (now_ms() - begin_ms) / 1e3);
+}
+
 /// `how` has the time that is left for advice.
 Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const PlanSearchOptions& how) {
   if (how.stop->load()) {
@@ -294,6 +301,7 @@ std::optional<Error> find_missing(const PlanOptions& options) {
 
 Result<std::string> search(const PlanOptions& options) {
   if (options.from) return compare_with(options);
+  const double begin_ms = now_ms();
   if (auto error = find_missing(options)) return *std::move(error);
   if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
   WEFT_TRY(PlanSearchOptions how, search_options(options));
@@ -315,13 +323,13 @@ Result<std::string> search(const PlanOptions& options) {
   }
   const bool is_terminal = has_terminal();
   if (is_terminal) how.progress = show_progress;
-  const double begin_ms = now_ms();
   std::optional<StrategyGain> gain;
+  how.time_limit_s = seconds_left(options.time_limit_s, begin_ms);
   WEFT_TRY(PlanSearchResult result, search_strategies(options, problem, how, gain));
   if (result.best.empty()) {
     // Some advice is worth a moment more.
-    constexpr double kFewest_s = 2;
-    how.time_limit_s = std::max(kFewest_s, how.time_limit_s - (now_ms() - begin_ms) / 1e3);
+    constexpr double kFewest_s = 0.5;
+    how.time_limit_s = std::max(kFewest_s, seconds_left(options.time_limit_s, begin_ms));
     const Error error = no_plan(problem, result, how);
     if (is_terminal) show_progress("");
     return error;

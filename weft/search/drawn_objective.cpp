@@ -33,7 +33,7 @@ bool DrawnObjective::is_hopeless(const std::vector<double>& steps_ms, double lim
   return mean_of(steps_ms, steps_ms.size()) > slower_than_best * mean_of(best_.steps_ms, steps_ms.size());
 }
 
-std::vector<DrawnPrice> DrawnObjective::price(const Plan& given, const DrawnLimits& limits) {
+DrawnPrices DrawnObjective::price(const Plan& given, const DrawnLimits& limits) {
   Plan plan = given;
   const Result<Schedule> schedule = playable_schedule(plan);
   if (!schedule) return {};
@@ -43,7 +43,8 @@ std::vector<DrawnPrice> DrawnObjective::price(const Plan& given, const DrawnLimi
   ++num_priced_;
   // A plainer way is kept unless another is faster by more than this.
   constexpr double kHair = 1e-4;
-  std::vector<DrawnPrice> found;
+  DrawnPrices prices;
+  std::vector<DrawnPrice>& found = prices.found;
   const SampleWork work(plan, simulator_.costs());
   for (const Balance balance : kBalancesByPlainness) {
     const bool is_allowed = std::find(balances_.begin(), balances_.end(), balance) != balances_.end();
@@ -54,6 +55,10 @@ std::vector<DrawnPrice> DrawnObjective::price(const Plan& given, const DrawnLimi
     DrawnPrice price{.balance = balance};
     bool is_slower = false;
     for (int64_t b = 0; b < batches_ && !is_slower; ++b) {
+      if (limits.deadline.is_over()) {
+        prices.is_cut_short = true;
+        return prices;
+      }
       price.steps_ms.push_back(simulator_.run_drawn(plan, *schedule, work, samples_.batch(b)));
       is_slower = is_hopeless(price.steps_ms, below_ms);
     }
@@ -65,7 +70,7 @@ std::vector<DrawnPrice> DrawnObjective::price(const Plan& given, const DrawnLimi
     found.push_back(std::move(price));
   }
   if (!found.empty() && (best_.steps_ms.empty() || found.back().mean_ms < best_.mean_ms)) best_ = found.back();
-  return found;
+  return prices;
 }
 
 void DrawnObjective::extend(const Plan& plan, int64_t batches, std::vector<double>& steps_ms) {

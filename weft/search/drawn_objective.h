@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "weft/search/deadline.h"
 #include "weft/simulate/drawn_samples.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -19,6 +20,13 @@ struct DrawnPrice {
 struct DrawnLimits {
   double in_order_ms = 0;    ///< without reassigning
   double reassigned_ms = 0;  ///< with it
+  Deadline deadline = {};    ///< no batch is begun behind it
+};
+
+/// A plan's prices with different ways of reassigning samples.
+struct DrawnPrices {
+  std::vector<DrawnPrice> found;
+  bool is_cut_short = false;  ///< by the deadline: ways that were not priced to the end may be faster
 };
 
 /// The plainest first.
@@ -34,7 +42,7 @@ class DrawnObjective {
   /// The plan without reassigning and with the way of it that makes steps shortest, each where it is below its limit;
   /// the second only where it is the faster one. Nothing where the plan does not fit, or is surely no faster than the
   /// limits. The plan's own balance is not read.
-  std::vector<DrawnPrice> price(const Plan& plan, const DrawnLimits& limits);
+  DrawnPrices price(const Plan& plan, const DrawnLimits& limits);
 
   /// More steps of a plan that was priced, up to so many batches.
   void extend(const Plan& plan, int64_t batches, std::vector<double>& steps_ms);

@@ -43,6 +43,15 @@ void sort_by_mean(std::vector<FoundPlan>& best) {
                    [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
 }
 
+/// Whether there was time for all of them.
+bool extend_all(DrawnObjective& objective, const Deadline& deadline, int64_t batches, std::vector<FoundPlan>& best) {
+  for (FoundPlan& found : best) {
+    if (deadline.is_over()) return false;
+    objective.extend(found.plan, batches, found.steps_ms);
+  }
+  return true;
+}
+
 }  // namespace
 
 int64_t race(DrawnObjective& objective, const RaceOptions& options, std::vector<FoundPlan>& best) {
@@ -61,8 +70,12 @@ int64_t race(DrawnObjective& objective, const RaceOptions& options, std::vector<
         is_open |= difference(best[i], first, 1 + options.within).is_open(first.step_time_ms);
     }
     if (!is_open) break;
-    batches = std::min(2 * batches, kMostRaceBatches);
-    for (FoundPlan& found : best) objective.extend(found.plan, batches, found.steps_ms);
+    const int64_t more = std::min(2 * batches, kMostRaceBatches);
+    if (extend_all(objective, options.deadline, more, best)) {
+      batches = more;
+    } else {
+      for (FoundPlan& found : best) found.steps_ms.resize(static_cast<size_t>(batches));
+    }
     sort_by_mean(best);
   }
   return batches;

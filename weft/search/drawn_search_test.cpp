@@ -219,6 +219,27 @@ TEST(DrawnSearch, ChoosesTheSimplestWithinTheMarginOfTheBestMeanStep) {
   EXPECT_GT(num_in_order, 0) << "what does not reassign samples is simpler";
 }
 
+TEST(DrawnSearch, NoBatchIsPricedBehindTheDeadline) {
+  const PlanProblem problem = small_heavy_tailed(4);
+  Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  DrawnSamples samples(plan);
+  DrawnObjective objective(*PlanSimulator::create(plan), samples, problem.space.balances, 4);
+  const Candidate frame = enumerate_frames(plan, problem.space).front();
+  fill_plan(enumerate_candidates(frame, choices_of(frame, plan, problem.space)).front(), plan);
+  DrawnLimits limits{.in_order_ms = kInfinity, .reassigned_ms = kInfinity};
+  const DrawnPrices whole = objective.price(plan, limits);
+  ASSERT_FALSE(whole.found.empty());
+  EXPECT_FALSE(whole.is_cut_short);
+  limits.deadline = Deadline(0.0);
+  const DrawnPrices cut = objective.price(plan, limits);
+  EXPECT_TRUE(cut.is_cut_short);
+  EXPECT_TRUE(cut.found.empty());
+  // A race that has no time for another round leaves all plans on the batches that they have in common.
+  std::vector<FoundPlan> best(2, FoundPlan{.plan = plan, .steps_ms = whole.found.front().steps_ms});
+  EXPECT_EQ(race(objective, {.keep = 2, .within = 0, .deadline = Deadline(0.0)}, best), 4);
+  for (const FoundPlan& found : best) EXPECT_EQ(found.steps_ms, whole.found.front().steps_ms);
+}
+
 TEST(DrawnSearch, MoreBatchesKeepWhatIsSimplerInTheRace) {
   if (kIsSanitized) GTEST_SKIP() << "left to the optimised build: a search of real size";
   const PlanProblem problem = small_heavy_tailed(4);
@@ -231,7 +252,7 @@ TEST(DrawnSearch, MoreBatchesKeepWhatIsSimplerInTheRace) {
     const std::vector<Candidate> candidates = enumerate_candidates(frame, choices_of(frame, plan, problem.space));
     for (size_t i = 0; i < candidates.size(); i += 7) {
       fill_plan(candidates[i], filled);
-      for (DrawnPrice& price : objective.price(filled, {.in_order_ms = kInfinity, .reassigned_ms = kInfinity})) {
+      for (DrawnPrice& price : objective.price(filled, {.in_order_ms = kInfinity, .reassigned_ms = kInfinity}).found) {
         FoundPlan& found = all.emplace_back(FoundPlan{.candidate = candidates[i], .plan = filled});
         found.candidate.balance = found.plan.balance = price.balance;
         found.simplicity = simplicity_of(found.candidate, 1);

@@ -183,8 +183,12 @@ class CandidateTrial {
       evaluation.found.push_back(std::move(found));
       return;
     }
-    const DrawnLimits limits{.in_order_ms = options_.limit_ms, .reassigned_ms = options_.reassigned_limit_ms};
-    for (DrawnPrice& price : options_.drawn->price(found.plan, limits)) {
+    const DrawnLimits limits{.in_order_ms = options_.limit_ms,
+                             .reassigned_ms = options_.reassigned_limit_ms,
+                             .deadline = options_.has_plan ? options_.deadline : Deadline()};
+    DrawnPrices prices = options_.drawn->price(found.plan, limits);
+    if (prices.is_cut_short) evaluation.open_bound_ms = std::min(evaluation.open_bound_ms, found.bound_ms);
+    for (DrawnPrice& price : prices.found) {
       FoundPlan& drawn = evaluation.found.emplace_back(found);
       drawn.candidate.balance = drawn.plan.balance = price.balance;
       drawn.step_time_ms = price.mean_ms;

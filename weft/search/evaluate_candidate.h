@@ -33,6 +33,7 @@ struct EvaluateOptions {
   bool moves_chunks = false;        ///< beyond the space's rule for several chunks a rank
   bool recomputes_all = false;      ///< every layer, where the space allows: what fits at all may fit so
   bool looks_near = false;          ///< limits are far above what plans take: placements are sought near their bound
+  bool has_plan = false;            ///< one is known already: no batch is priced behind the deadline
   DrawnObjective* drawn = nullptr;  ///< compares plans that are faster than the limit for the mean batch
 };
 

@@ -169,6 +169,7 @@ class PlanClimb::Improver {
                                                 .is_probe = is_probe,
                                                 .moves_chunks = !is_probe,
                                                 .looks_near = drawn_ != nullptr,
+                                                .has_plan = true,
                                                 .drawn = drawn_});
     if (evaluation.fate == Fate::kSimulated) ++num_simulated_;
     bool is_better = false;

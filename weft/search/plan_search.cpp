@@ -88,6 +88,8 @@ class Searcher {
 
  private:
   bool is_over() const { return (options_.first_only && best_.fastest() != nullptr) || deadline_.is_over(); }
+  /// Of this search, or of the caller, who wants only faster ones.
+  bool has_plan() const { return best_.fastest() != nullptr || options_.limit_ms < kInfinity; }
 
   FrameQueue bounded_frames() {
     const bool nothing_fits = options_.bounds.work && exceeds_all_devices(bench_.plan());
@@ -290,7 +292,8 @@ class Searcher {
                                                       .limit_ms = limit_ms,
                                                       .reassigned_limit_ms = limit_ms,
                                                       .deadline = deadline,
-                                                      .is_probe = true});
+                                                      .is_probe = true,
+                                                      .has_plan = true});
           for (FoundPlan& found : evaluation.found) {
             const auto kind = kinds.find(kind_of_pipeline(c));
             if (kind == kinds.end() || found.step_time_ms < kind->second.step_time_ms)
@@ -498,6 +501,7 @@ class Searcher {
                                                 .deadline = care.deadline,
                                                 .is_probe = care.is_probe,
                                                 .recomputes_all = care.recomputes_all,
+                                                .has_plan = has_plan(),
                                                 .drawn = drawn_});
     for (FoundPlan& found : evaluation.found) {
       found.simplicity = simplicity_of(found.candidate, bench_.num_encoders());
