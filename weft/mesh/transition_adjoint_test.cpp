@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/draws.h"
-#include "tests/support/mesh/simulated_tensor.h"
 #include "tests/support/mesh/all_layouts.h"
+#include "tests/support/mesh/simulated_tensor.h"
 #include "weft/mesh/transition.h"
 
 namespace weft {
