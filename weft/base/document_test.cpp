@@ -35,6 +35,14 @@ TEST(Document, YamlThatIsNotUtf8IsRefusedWithThePlace) {
             "\xe4\xbd\xa0\xf0\x9f\x98\x80");
 }
 
+TEST(Document, EscapesOfYamlBecomeTheirCharacters) {
+  const std::string text = R"(a: "\x85\N\N\_\L\xe9 \_")";
+  EXPECT_EQ((*parse_document(text, "file", Syntax::kYaml)).root["a"], "\u0085\u0085\u0085\u00a0\u2028\u00e9 \u00a0");
+  const auto key = parse_document(R"({"\N": 1})", "file", Syntax::kYaml);
+  ASSERT_TRUE(key.ok()) << message(key);
+  EXPECT_EQ(key->root.dump(), "{\"\u0085\":1}");
+}
+
 TEST(Document, YamlWithAControlCharacterIsRefusedWithThePlace) {
   using namespace std::string_literals;
   for (const std::string& bad : {"\0"s, "\x01"s, "\x1b"s}) {

@@ -15,6 +15,7 @@
 
 #include "weft/base/document_builder.h"
 #include "weft/base/document_readers.h"
+#include "weft/base/utf8.h"
 
 namespace weft {
 namespace {
@@ -59,6 +60,17 @@ Json plain_scalar(const std::string& text) {
   return text;
 }
 
+/// yaml-cpp writes the escapes \N and \_ as the bytes 0x85 and 0xa0 where their characters have two. Nothing else of
+/// what it reads from UTF-8 is not UTF-8.
+std::string mended(std::string_view text) {
+  std::string whole;
+  for (auto at = first_not_utf8(text); at; at = first_not_utf8(text)) {
+    whole.append(text.substr(0, *at)).append({'\xc2', text[*at]});
+    text.remove_prefix(*at + 1);
+  }
+  return whole.append(text);
+}
+
 /// yaml-cpp's events, forwarded to the builder. Throws Stop once the builder, or this, has refused something.
 class YamlEvents final : public YAML::EventHandler {
  public:
@@ -69,8 +81,9 @@ class YamlEvents final : public YAML::EventHandler {
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { play(mark, {.kind = Event::kScalar}, anchor); }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                const std::string& text) override {
+                const std::string& raw) override {
     check_tag(mark, tag);
+    const std::string text = mended(raw);
     const bool is_plain = tag == "?" || tag.empty();
     play(mark, {.kind = Event::kScalar, .text = text, .value = is_plain ? plain_scalar(text) : Json(text)}, anchor);
   }

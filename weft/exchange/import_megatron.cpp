@@ -403,7 +403,7 @@ class MegatronPlan {
   }
 
   void read_batch() {
-    plan_.schedule.mbs = keys_.integer(key::kMbs, 1, "mbs");
+    plan_.schedule.mbs = keys_.factor(key::kMbs, 1, "mbs");
     if (!keys_.has(key::kMbs)) keys_.complain(key::kMbs, "is missing; the system refuses to start without it");
     const int64_t least = plan_.schedule.mbs * llm_.dp;
     batch_ = keys_.integer(key::kBatch, least, "global_batch_samples");

@@ -396,14 +396,14 @@ class Mindformers {
   }
 
   void read_batch() {
-    const int64_t interleaved = keys_.integer("micro_batch_interleave_num", 1,
-                                              "mbs: batch_size times this, in parts that hide "
-                                              "each other's communication");
+    const int64_t interleaved = keys_.factor("micro_batch_interleave_num", 1,
+                                             "mbs: batch_size times this, in parts that hide "
+                                             "each other's communication");
     if (interleaved > 1)
       keys_.note("micro_batch_interleave_num hides communication behind the other half; that is not priced");
-    plan_.schedule.mbs = keys_.integer(mindformers_key::kBatch, 1, "mbs") * std::min<int64_t>(interleaved, 1024);
-    const int64_t microbatches = keys_.integer(mindformers_key::kMicrobatches, 1, "microbatches of a pipeline");
-    const int64_t accumulated = keys_.integer(mindformers_key::kAccumulation, 1, "microbatches without a pipeline");
+    plan_.schedule.mbs = keys_.factor(mindformers_key::kBatch, 1, "mbs") * std::min<int64_t>(interleaved, 1024);
+    const int64_t microbatches = keys_.factor(mindformers_key::kMicrobatches, 1, "microbatches of a pipeline");
+    const int64_t accumulated = keys_.factor(mindformers_key::kAccumulation, 1, "microbatches without a pipeline");
     plan_.schedule.microbatches = llm_.pp > 1 ? microbatches : accumulated;
     if (llm_.pp > 1 && accumulated > 1)
       keys_.complain(mindformers_key::kAccumulation, "is above 1 in a pipeline, which has micro_batch_num");

@@ -137,10 +137,9 @@ class MindspeedRl {
 
   /// A step of the optimizer takes a mini-batch of prompts, each with several samples.
   void read_batch() {
-    const int64_t prompts = keys_.integer("rl_config.mini_batch_size", 1, "prompts of a step");
-    const int64_t samples = keys_.integer("rl_config.n_samples_per_prompt", 1, "samples of a prompt");
-    constexpr int64_t kMost = 1 << 20;
-    const int64_t batch = std::min(prompts, kMost) * std::min(samples, kMost);
+    const int64_t prompts = keys_.factor("rl_config.mini_batch_size", 1, "prompts of a step");
+    const int64_t samples = keys_.factor("rl_config.n_samples_per_prompt", 1, "samples of a prompt");
+    const int64_t batch = prompts * samples;
     keys_.ignore(megatron_key::kBatch, "counts prompts between generations");
     keys_.assume("global_batch_samples", std::to_string(batch), "mini_batch_size times n_samples_per_prompt");
     keys_.give({.key = megatron_key::kBatch, .value = batch});

@@ -212,6 +212,7 @@ TEST(ImportMegatron, NamesWhatContradicts) {
   EXPECT_NE(problem("--num-layers 33").find("num_hidden_layers is 32 in the model, and 33 in the files"),
             std::string::npos);
   EXPECT_NE(problem("--tensor-model-parallel-size two").find("is the text 'two', a whole number"), std::string::npos);
+  EXPECT_NE(problem("--micro-batch-size 4665516852034113080").find("a whole number from 1 to"), std::string::npos);
   EXPECT_NE(problem("--bf16 --fp16").find("together with bf16"), std::string::npos);
   EXPECT_NE(
       problem("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*9x|t*23L").find("only E, t, L"),
@@ -470,6 +471,9 @@ TEST(ImportMindformers, NamesWhatIsWrong) {
   EXPECT_NE(problem("offset: [-1, 0, 0, 1]", "offset: [-1, 0, 0, 0]").find("gives 31 layers"), std::string::npos);
   EXPECT_NE(problem("parallel_mode: 1", "parallel_mode: 0").find("is 0, data parallel"), std::string::npos);
   EXPECT_NE(problem("seed: 3", "seed: !include other.yaml").find("the tag !include is not read"), std::string::npos);
+  EXPECT_NE(problem("micro_batch_num: 8", "micro_batch_num: 4665516852034113080").find("from 1 to"), std::string::npos);
+  EXPECT_NE(problem("micro_batch_num: 8", "micro_batch_num: 900000000000000").find("at most 262144"),
+            std::string::npos);
   EXPECT_NE(problem("micro_batch_num: 8", "micro_batch_num: 2").find("needs at least as many"), std::string::npos);
   EXPECT_NE(problem("seed: 3", "sneaky_new_parallelism: 7").find("sneaky_new_parallelism 7"), std::string::npos);
   EXPECT_NE(problem("*train_dataset", "*nothing").find("finetune.yaml"), std::string::npos);

@@ -26,14 +26,18 @@ std::optional<double> number_in(const Json& value) {
   return number;
 }
 
+/// No setting is larger.
+constexpr int64_t kMostInteger = 1'000'000'000'000'000;
+
 std::optional<int64_t> integer_in(const Json& value) {
-  constexpr double kMost = 1e15;
   if (value.is_number_integer()) {
-    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kMost)) return std::nullopt;
-    return value.get<int64_t>();
+    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kMostInteger)) return std::nullopt;
+    const auto number = value.get<int64_t>();
+    return number <= kMostInteger && number >= -kMostInteger ? std::optional(number) : std::nullopt;
   }
   const auto number = number_in(value);
-  if (!number || *number != std::floor(*number) || std::abs(*number) > kMost) return std::nullopt;
+  if (!number || *number != std::floor(*number) || std::abs(*number) > static_cast<double>(kMostInteger))
+    return std::nullopt;
   return static_cast<int64_t>(*number);
 }
 
@@ -108,12 +112,21 @@ int64_t ImportedKeys::integer(const std::string& key, int64_t usual, const std::
   return integer_if(key, meaning, least).value_or(usual);
 }
 
+int64_t ImportedKeys::factor(const std::string& key, int64_t usual, const std::string& meaning) {
+  constexpr int64_t kMost = 1 << 18;
+  const int64_t value = integer(key, usual, meaning);
+  if (value <= kMost) return value;
+  complain(key, fmt::format("is {}, at most {} is needed", value, kMost));
+  return usual;
+}
+
 std::optional<int64_t> ImportedKeys::integer_if(const std::string& key, const std::string& meaning, int64_t least) {
   const Given* given = take(key, meaning);
   if (given == nullptr) return std::nullopt;
   const auto value = integer_in(given->value);
   if (value && *value >= least) return value;
-  complain(key, fmt::format("is {}, a whole number of at least {} is needed", describe_value(given->value), least));
+  complain(key, fmt::format("is {}, a whole number from {} to {} is needed", describe_value(given->value), least,
+                            kMostInteger));
   return std::nullopt;
 }
 

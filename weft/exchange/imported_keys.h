@@ -50,6 +50,8 @@ class ImportedKeys {
   /// The value, or what the system takes where nothing is given; both are listed with their meaning.
   int64_t integer(const std::string& key, int64_t usual, const std::string& meaning, int64_t least = 1);
   std::optional<int64_t> integer_if(const std::string& key, const std::string& meaning, int64_t least = 1);
+  /// A whole number that a batch is the product of: above 0, and none whose products overflow.
+  int64_t factor(const std::string& key, int64_t usual, const std::string& meaning);
   double number(const std::string& key, double usual, const std::string& meaning);
   std::optional<double> number_if(const std::string& key, const std::string& meaning);
   std::string text(const std::string& key, const std::string& usual, const std::string& meaning);
