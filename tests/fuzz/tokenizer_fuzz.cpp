@@ -1,7 +1,7 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
+#include "weft/base/utf8.h"
 #include "weft/data/text/tokenizer.h"
-#include "weft/data/text/utf8.h"
 
 using namespace weft;
 

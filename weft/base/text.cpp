@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/utf8.h"
+
 namespace weft {
 namespace {
 
@@ -34,23 +36,12 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 /// The length of the well-formed, harmless UTF-8 character at the front, or 0: control characters, marks that reverse
 /// the direction of text, and broken sequences have none.
 size_t harmless_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return lead >= 0x20 && lead != 0x7f ? 1 : 0;
-  const size_t length = lead >= 0xc2 && lead <= 0xdf   ? 2
-                        : lead >= 0xe0 && lead <= 0xef ? 3
-                        : lead >= 0xf0 && lead <= 0xf4 ? 4
-                                                       : 0;
-  unsigned code = length == 2 ? lead & 0x1f : length == 3 ? lead & 0x0f : lead & 0x07;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  const bool is_control = code < 0xa0 || (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
-                          (code >= 0x2066 && code <= 0x2069);
-  const bool is_overlong_or_surrogate = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000) ||
-                                        code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff);
-  return length == 0 || is_control || is_overlong_or_surrogate ? 0 : length;
+  const size_t length = utf8_front(text).length;
+  if (length == 0) return 0;
+  const char32_t code = utf8_at(text, 0).code;
+  const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x200e && code <= 0x200f) ||
+                          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+  return is_control ? 0 : length;
 }
 
 /// What differs only in case, or in - for _, is the same name.

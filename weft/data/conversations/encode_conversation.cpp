@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/base/utf8.h"
 #include "weft/data/conversations/expand_media.h"
 #include "weft/data/sample.h"
-#include "weft/data/text/utf8.h"
 
 namespace weft {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/document.h"
-#include "weft/data/text/utf8.h"
+#include "weft/base/utf8.h"
 
 namespace weft {
 namespace {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/base/utf8.h"
 #include "weft/data/templates/template_fault.h"
 #include "weft/data/templates/template_functions.h"
-#include "weft/data/text/utf8.h"
 
 namespace weft {
 namespace {

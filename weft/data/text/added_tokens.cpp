@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "weft/base/utf8.h"
 #include "weft/data/text/characters.h"
-#include "weft/data/text/utf8.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "weft/data/text/utf8.h"
+#include "weft/base/utf8.h"
 
 namespace weft {
 namespace {

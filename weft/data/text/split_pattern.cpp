@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/data/text/utf8.h"
+#include "weft/base/utf8.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/data/text/utf8.h"
+#include "weft/base/utf8.h"
 
 namespace weft {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
+#include "weft/base/utf8.h"
 #include "weft/data/text/byte_level.h"
 #include "weft/data/text/tokenizer.h"
-#include "weft/data/text/utf8.h"
 
 namespace weft {
 namespace {

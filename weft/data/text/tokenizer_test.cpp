@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
-#include "weft/data/text/utf8.h"
+#include "weft/base/utf8.h"
 
 namespace weft {
 namespace {
@@ -121,18 +121,6 @@ TEST(Tokenizer, WhatIsNotKnownIsRefusedByName) {
                   }),
                   "byte 0x61"));
   EXPECT_TRUE(has(message_with([](Json& j) { j["post_processor"] = {{"type", "RobertaProcessing"}}; }), "Roberta"));
-}
-
-TEST(Utf8, BrokenBytesAreReplacedAsPythonDoes) {
-  EXPECT_EQ(with_replacements("a\xff"
-                              "b"),
-            "a\ufffdb");
-  EXPECT_EQ(with_replacements("\xe2\x82"), "\ufffd") << "a character that was cut off";
-  EXPECT_EQ(with_replacements("\xf0\x9f\x92x"), "\ufffdx");
-  EXPECT_EQ(with_replacements("\xed\xa0\x80"), "\ufffd\ufffd\ufffd") << "a surrogate";
-  EXPECT_EQ(with_replacements("\xc0\xaf"), "\ufffd\ufffd") << "an overlong form";
-  EXPECT_EQ(with_replacements("\xf4\x90\x80\x80"), "\ufffd\ufffd\ufffd\ufffd") << "beyond the last character";
-  EXPECT_TRUE(is_valid_utf8("h\u00e9\U0001f600"));
 }
 
 }  // namespace
