@@ -4,6 +4,7 @@
 #include <list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -54,8 +55,8 @@ struct Verb {
   std::function<Result<std::string>()> run = {};  ///< returns what goes to standard output
 
   template <typename Target>
-  VerbOption& option(std::string flag, Target& target, std::string help) {
-    return options.emplace_back(VerbOption{.flag = std::move(flag), .target = &target, .help = std::move(help)});
+  VerbOption& option(std::string_view flag, Target& target, std::string_view help) {
+    return options.emplace_back(VerbOption{.flag = std::string(flag), .target = &target, .help = std::string(help)});
   }
 };
 

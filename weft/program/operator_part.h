@@ -17,7 +17,7 @@ struct OperatorPart {
   std::string inside;  ///< "h 2": a dim that so many ranks cut and over which they communicate; nothing mostly
 
   bool operator==(const OperatorPart&) const = default;
-  auto operator<=>(const OperatorPart&) const = default;
+  auto operator<=>(const OperatorPart&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 OperatorPart part_of(const Program& program, const Operator& op, const std::vector<Choice>& choices,

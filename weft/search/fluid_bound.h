@@ -13,7 +13,7 @@ struct BesideGib {
   double last_moment = 0;  ///< the same on the last rank
 
   double least() const { return all + last + last_moment; }
-  auto operator<=>(const BesideGib&) const = default;
+  auto operator<=>(const BesideGib&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// Layers of one kind that lie on pipeline ranks in whole numbers but in any order, and other work that may be divided

@@ -44,7 +44,7 @@ class ScheduleBounds {
     int64_t zero;
     bool keeps_gathered;
     bool recomputes_logits;
-    auto operator<=>(const Pipeline&) const = default;
+    auto operator<=>(const Pipeline&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   static Pipeline pipeline_of(const Workbench& bench, const Candidate& c);
 

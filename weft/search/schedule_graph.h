@@ -62,7 +62,7 @@ struct MemoryMoment {
   int32_t runs = 0;               ///< the chunk whose action runs
 
   bool operator==(const MemoryMoment&) const = default;
-  auto operator<=>(const MemoryMoment&) const = default;
+  auto operator<=>(const MemoryMoment&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// The moments of a rank's pipeline that no other covers. The rank's peak is the largest of the sums that they weight,

@@ -17,7 +17,7 @@ struct Simplicity {
   bool lacks_export = false;  ///< no other system has settings for it
   int64_t extras = 0;         ///< what else is out of the ordinary
 
-  auto operator<=>(const Simplicity&) const = default;
+  auto operator<=>(const Simplicity&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// Of a candidate of a model with that many encoders, as if some system could express it.
