@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <sndfile.h>
 
@@ -8,34 +7,11 @@
 
 #include "weft/base/file.h"
 #include "weft/base/text.h"
+#include "weft/prepare/codecs/sound_bytes.h"
 #include "weft/prepare/waveform.h"
 
 namespace weft {
 namespace {
-
-/// A file in memory, as libsndfile reads one.
-struct SoundBytes {
-  std::span<const uint8_t> bytes;
-  sf_count_t at = 0;
-
-  static SoundBytes& of(void* user) { return *static_cast<SoundBytes*>(user); }
-  static sf_count_t size(void* user) { return std::ssize(of(user).bytes); }
-  static sf_count_t tell(void* user) { return of(user).at; }
-  static sf_count_t seek(sf_count_t offset, int from, void* user) {
-    SoundBytes& self = of(user);
-    const sf_count_t base = from == SEEK_CUR ? self.at : from == SEEK_END ? std::ssize(self.bytes) : 0;
-    self.at = std::clamp<sf_count_t>(base + offset, 0, std::ssize(self.bytes));
-    return self.at;
-  }
-  static sf_count_t read(void* to, sf_count_t count, void* user) {
-    SoundBytes& self = of(user);
-    count = std::clamp<sf_count_t>(count, 0, std::ssize(self.bytes) - self.at);
-    std::memcpy(to, self.bytes.data() + self.at, static_cast<size_t>(count));
-    self.at += count;
-    return count;
-  }
-  static sf_count_t write(const void*, sf_count_t, void*) { return 0; }
-};
 
 struct SoundCloser {
   void operator()(SNDFILE* file) const { sf_close(file); }
