@@ -40,6 +40,10 @@ TEST_F(ConversationSamples, PatchesAreThoseOfTransformers) {
   files_.write("model/preprocessor_config.json", R"({"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2,
                "min_pixels": 3136, "max_pixels": 1003520, "feature_size": 9})");
   std::filesystem::remove(files_.folder() / "model/video_preprocessor_config.json");
+  Json config = Json::parse(*read_file(files_.folder() / "model/config.json", 1 << 20));
+  config["vision_config"]["patch_size"] = 14;
+  config["vision_config"]["window_size"] = 112;
+  files_.write("model/config.json", config.dump());
   form_.patch_elements = 1176;
   const Json expected = Json::parse(*read_file(media / "expected.json", 1 << 22))["pictures"];
   for (const char* name : {"plain.jpg", "alpha.png", "lossy.webp", "turned_6.jpg", "grey.png"}) {
@@ -165,21 +169,31 @@ TEST_F(ConversationSamples, HeldOutSamplesAreNotTrainedOn) {
 
 TEST_F(ConversationSamples, FilesOfAnotherModelAreNamed) {
   files_.write_records(8);
-  const auto problem = [&](const SampleForm& form) {
-    DataSettings settings{.source = "code",
-                          .files = {{.file = files_.folder() / "chats.jsonl", .folder = files_.folder()}}};
-    const auto data = ConversationData::open(files_.model(), form, files_.folder() / "model", settings);
-    return data.ok() ? std::string() : data.error().message();
-  };
-  EXPECT_EQ(problem(form_), "");
-  SampleForm other = form_;
-  other.patch_elements = 1176;
-  EXPECT_NE(problem(other).find("preprocessor_config.json: patch_size"), std::string::npos) << problem(other);
-  other = form_;
-  other.mel_bins = 128;
-  EXPECT_NE(problem(other).find("preprocessor_config.json: feature_size: gives 9, the model needs 128"),
-            std::string::npos)
-      << problem(other);
+  files_.write("model/preprocessor_config.json", R"({"patch_size": 3, "merge_size": 2, "temporal_patch_size": 2,
+               "feature_size": 80})");
+  const DataSettings settings{.source = "code",
+                              .files = {{.file = files_.folder() / "chats.jsonl", .folder = files_.folder()}}};
+  const auto data = ConversationData::open(files_.model(), form_, files_.folder() / "model", settings);
+  ASSERT_FALSE(data.ok());
+  EXPECT_EQ(data.error().field, "feature_size");
+}
+
+TEST_F(ConversationSamples, VideosOfMoreFramesThanAllowedAreThatLong) {
+  std::string frames;
+  for (int i = 0; i < 42; ++i) frames += std::string(i > 0 ? ", " : "") + "\"media/alpha.png\"";
+  files_.write("chats.jsonl", record("<video>?", R"("videos": [[)" + frames + "]]"));
+  DataSettings settings{.source = "code",
+                        .files = {{.file = files_.folder() / "chats.jsonl", .folder = files_.folder()}}};
+  settings.limits.video_max_frames = 30;
+  const auto data = ConversationData::open(files_.model(), form_, files_.folder() / "model", settings);
+  ASSERT_TRUE(data.ok());
+  const ConversationSource source(*data, 1, false);
+  std::vector<SkippedSample> skipped;
+  const auto sample = source.read(0, {}, skipped);
+  ASSERT_TRUE(sample.ok() && skipped.empty()) << (skipped.empty() ? "" : skipped.front().problem);
+  const VideoGrid& video = sample->videos.front();
+  EXPECT_EQ(video.frames, 15);
+  EXPECT_EQ(std::ssize(sample->video_pixels), 15 * video.frame.num_patches() * form_.patch_elements);
 }
 
 }  // namespace

@@ -130,16 +130,23 @@ TEST(MediaParity, SizesAreThoseOfSmartResize) {
 }
 
 TEST(MediaParity, FramesOfVideosAreThoseThatTransformersTakes) {
+  int num_beyond = 0;
   for (const Json& entry : expected()["frames"]) {
     FrameSampling sampling;
     if (!entry[2].is_null()) sampling.num_frames = entry[2].get<int64_t>();
     if (!entry[3].is_null()) sampling.frames_per_second = entry[3].get<double>();
     const auto numbers = sampled_frames(sampling, entry[0], entry[1].get<double>(), "a video");
     ASSERT_EQ(numbers.ok(), !entry[4].is_null()) << entry.dump();
-    if (numbers.ok()) {
-      EXPECT_EQ(*numbers, entry[4].get<std::vector<int64_t>>()) << entry.dump();
+    if (!numbers.ok()) continue;
+    auto taken = entry[4].get<std::vector<int64_t>>();
+    // By rounding, torch.arange can give one number more. No frame has it: transformers then fails on the video itself.
+    if (taken.back() == entry[0].get<int64_t>()) {
+      taken.pop_back();
+      ++num_beyond;
     }
+    EXPECT_EQ(*numbers, taken) << entry.dump();
   }
+  EXPECT_EQ(num_beyond, 2);
 }
 
 TEST(MediaParity, SoundsAreDecodedAsSoundfileDoes) {

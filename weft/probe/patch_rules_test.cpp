@@ -1,5 +1,7 @@
 #include "weft/probe/patch_rules.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "weft/probe/mel_rules.h"
@@ -108,6 +110,52 @@ TEST(VideoFrames, AskForARateThatIsKnown) {
   EXPECT_EQ(*sampled_frames({.num_frames = 4}, 10, std::nullopt, "clip"), (std::vector<int64_t>{0, 2, 5, 7}));
   EXPECT_EQ(sampled_frames({.num_frames = 20}, 10, std::nullopt, "clip").error().problem,
             "has 10 frames, of which 20 were to be taken");
+}
+
+/// What whole numbers give: the first frame of each of `wanted` equal parts, or the middle one.
+bool are_of_equal_parts(const std::vector<int64_t>& frames, FrameSpread spread, int64_t total) {
+  const int64_t middle = spread == FrameSpread::kMiddles ? 1 : 0, wanted = std::ssize(frames);
+  for (int64_t i = 0; i < wanted; ++i) {
+    if (frames[static_cast<size_t>(i)] != (2 * i + middle) * total / (2 * wanted)) return false;
+  }
+  return true;
+}
+
+TEST(VideoFrames, AreAsManyAsWereWantedAndAllInTheVideo) {
+  for (const FrameSpread spread : {FrameSpread::kFromFirst, FrameSpread::kToLast, FrameSpread::kMiddles}) {
+    // All numbers of all short videos, and some of long ones.
+    for (int64_t total = 1; total <= 4000; total += total < 600 ? 1 : 37) {
+      for (int64_t wanted = 1; wanted <= total; wanted += total < 600 ? 1 : 29) {
+        const auto frames =
+            sampled_frames({.spread = spread, .num_frames = wanted, .temporal_patch = 1}, total, std::nullopt, "clip");
+        ASSERT_TRUE(frames.ok() && std::ssize(*frames) == wanted) << wanted << " of " << total;
+        ASSERT_TRUE(frames->front() >= 0 && frames->back() < total) << wanted << " of " << total;
+        if (spread == FrameSpread::kToLast) {
+          ASSERT_TRUE(frames->front() == 0 && (wanted == 1 || frames->back() == total - 1))
+              << wanted << " of " << total;
+          ASSERT_TRUE(std::is_sorted(frames->begin(), frames->end())) << wanted << " of " << total;
+        } else {
+          ASSERT_TRUE(are_of_equal_parts(*frames, spread, total)) << wanted << " of " << total;
+        }
+      }
+    }
+  }
+}
+
+// 42 / (42 / 30.0) is a little above 30.
+TEST(VideoFrames, AStepThatIsRoundedDownGivesNoFrameTooMany) {
+  for (const auto& [wanted, total] : {std::pair(30, 42), {100, 113}, {50, 57}, {60, 65}, {120, 123}, {500, 563}}) {
+    const auto frames = sampled_frames({.num_frames = wanted}, total, std::nullopt, "clip");
+    ASSERT_TRUE(frames.ok());
+    EXPECT_EQ(std::ssize(*frames), wanted);
+    EXPECT_LT(frames->back(), total);
+    // 24 frames a second, of which as many are taken as make `wanted` of them.
+    const double rate = 24.0 * wanted / total;
+    const auto by_rate = sampled_frames({.frames_per_second = rate}, total, 24.0, "clip");
+    ASSERT_TRUE(by_rate.ok());
+    EXPECT_LE(std::ssize(*by_rate), wanted);
+    EXPECT_LT(by_rate->back(), total);
+  }
 }
 
 TEST(VideoFrames, TimeIsCountedByWhatWasSampled) {

@@ -8,11 +8,14 @@
 namespace weft {
 namespace {
 
-/// In single precision after the product, as torch.arange has it.
-std::vector<int64_t> evenly_spaced(double first, double step, double end) {
-  std::vector<int64_t> numbers(static_cast<size_t>(std::ceil((end - first) / step)));
-  for (size_t i = 0; i < numbers.size(); ++i)
-    numbers[i] = static_cast<int64_t>(static_cast<float>(first + step * static_cast<double>(i)));
+/// In single precision after the product, as torch.arange has it. `count` is given and not made of `step`: the quotient
+/// of a quotient can be a little above it, and then torch.arange ends with a number that no frame has.
+std::vector<int64_t> evenly_spaced(double first, double step, int64_t count, int64_t total) {
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const auto number = static_cast<float>(first + step * static_cast<double>(i));
+    numbers[i] = std::min(static_cast<int64_t>(number), total - 1);
+  }
   return numbers;
 }
 
@@ -53,8 +56,9 @@ Result<std::vector<int64_t>> sampled_frames(const FrameSampling& sampling, int64
                  .advice = "Take fewer frames, or leave the video out."};
   }
   const double step = frames / wanted;
-  if (sampling.spread == FrameSpread::kToLast) return from_first_to_last(total, static_cast<int64_t>(wanted));
-  return evenly_spaced(sampling.spread == FrameSpread::kMiddles ? step / 2 : 0, step, frames);
+  const auto count = static_cast<int64_t>(wanted);
+  if (sampling.spread == FrameSpread::kToLast) return from_first_to_last(total, count);
+  return evenly_spaced(sampling.spread == FrameSpread::kMiddles ? step / 2 : 0, step, count, total);
 }
 
 double sampled_rate(int64_t num_sampled, int64_t total, std::optional<double> video_frames_per_second) {

@@ -42,7 +42,17 @@ Result<double> choose_frames(const MediaRules& rules, const MediaReference& medi
                              MediaShape& shape) {
   FrameSampling sampling = rules.frames;
   const int64_t total = std::ssize(media.files);
-  if (total > sampling.max_frames) sampling.num_frames = sampling.max_frames;
+  if (total > sampling.max_frames) {
+    if (sampling.max_frames < temporal_patch) {
+      return Error{.source = media.files.front().string(),
+                   .problem = fmt::format("is a video of {} frames; video_max_frames is {}, but a patch has {} of them",
+                                          total, sampling.max_frames, temporal_patch),
+                   .advice = "Raise video_max_frames."};
+    }
+    // Whole patches, as transformers has its own limit. Frames that are asked for by number it rounds up, too.
+    const bool is_whole = sampling.spread == FrameSpread::kFromFirst;
+    sampling.num_frames = sampling.max_frames - (is_whole ? sampling.max_frames % temporal_patch : 0);
+  }
   WEFT_TRY(shape.frames, sampled_frames(sampling, total, std::nullopt, media.files.front().string()));
   if (!rules.frame_caption.empty()) {
     const double rate = rules.frames_per_second > 0 ? rules.frames_per_second : kUnknownFrameRate;
