@@ -25,6 +25,8 @@ class DescribeData : public testing::Test {
       if (token["content"] == "<|ab|>") config["video_token_id"] = token["id"];
     }
     config["text_config"]["vocab_size"] = 1000;
+    config["vision_config"]["patch_size"] = 14;
+    config["vision_config"]["temporal_patch_size"] = 2;
     folder_.write("config.json", config.dump());
     folder_.write("tokenizer.json", tokenizer);
     folder_.write("preprocessor_config.json",

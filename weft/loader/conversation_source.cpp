@@ -12,31 +12,6 @@ namespace {
 /// A sample for which so many records in turn cannot be used is no accident.
 constexpr int64_t kMostAttempts = 100;
 
-/// Whether the folder's files fit the model that they are used with.
-std::optional<Error> find_misfit(const std::filesystem::path& folder, const SampleForm& form, const MediaRules& media) {
-  const auto misfit = [&](const char* file, std::string field, int64_t found, int64_t wanted) {
-    return Error{.source = (folder / file).string(),
-                 .field = std::move(field),
-                 .problem = fmt::format("gives {}, the model needs {}", found, wanted),
-                 .advice = "Use the files of the model that is trained."};
-  };
-  const char* preprocessor = "preprocessor_config.json";
-  for (const auto& rules : {media.image, media.video}) {
-    if (!rules) continue;
-    if (rules->merge != form.merge_size) return misfit(preprocessor, "merge_size", rules->merge, form.merge_size);
-    if (rules->values_per_patch() != form.patch_elements)
-      return misfit(preprocessor, "patch_size × patch_size × temporal_patch_size × 3", rules->values_per_patch(),
-                    form.patch_elements);
-  }
-  for (const auto& rules : {media.tiles, media.frame_tiles}) {
-    if (rules && rules->patches.merge != form.merge_size)
-      return misfit(preprocessor, "merge_size", rules->patches.merge, form.merge_size);
-  }
-  if (media.audio && media.audio->num_mels != form.mel_bins)
-    return misfit(preprocessor, "feature_size", media.audio->num_mels, form.mel_bins);
-  return std::nullopt;
-}
-
 /// Of a picture that is several images, tiles one after the other, the part of all its patches: from the first that is
 /// wanted to the last. `all` are the patches of all tiles.
 Range joined(std::span<const Range> tiles, int64_t num_tiles, Range all) {
@@ -79,7 +54,6 @@ Result<std::shared_ptr<ConversationData>> ConversationData::open_with(Conversati
   data->encode_ = settings.encode;
   data->encode_.max_tokens = form.max_tokens;
   data->form_ = form;
-  if (auto error = find_misfit(model_folder, form, data->media_)) return *std::move(error);
   return data;
 }
 

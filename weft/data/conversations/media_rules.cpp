@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/data/conversations/media_fit.h"
 #include "weft/probe/audio_info.h"
 #include "weft/probe/image_info.h"
 
@@ -163,7 +164,7 @@ std::optional<Error> read_videos(const Document& document, const VisionNumbers& 
                                vision.processors);
   if (!read) return read.error();
   rules.video = *read;
-  return std::nullopt;
+  return find_misfit(document, "video_processor", *read, vision);
 }
 
 std::optional<Error> read_pictures(const Document& document, const VisionNumbers& vision, MediaRules& rules) {
@@ -174,6 +175,7 @@ std::optional<Error> read_pictures(const Document& document, const VisionNumbers
   } else {
     auto read = read_image_rules(document, vision.processors);
     if (!read) return read.error();
+    if (auto error = find_misfit(document, "image_processor", *read, vision)) return error;
     rules.image = *read;
     follow_images(rules);
   }
@@ -186,8 +188,12 @@ Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::p
                                     const DataMediaLimits& limits) {
   MediaRules rules{.geometry = model.media, .max_seconds = limits.audio_max_seconds};
   const auto& vision = model.numbers.vision;
-  if (vision && !vision->processors.empty()) start_pictures(model, rules);
-  if (model.find(ModuleKind::kAudio) != nullptr) rules.audio = MelRules();
+  const auto& audio = model.numbers.audio;
+  if (vision && !vision->processors.empty()) {
+    if (auto error = find_odd_channels(*vision, (folder / "config.json").string())) return *std::move(error);
+    start_pictures(model, rules);
+  }
+  if (audio) rules.audio = MelRules{.num_mels = audio->mel_bins};
   if (const auto path = first_file(folder, {"preprocessor_config.json", "processor_config.json"})) {
     WEFT_TRY(const Document document, read_document(*path));
     if (rules.has_pictures()) {
@@ -195,6 +201,7 @@ Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::p
     }
     if (rules.audio) {
       WEFT_TRY(rules.audio, read_mel_rules(document));
+      if (auto error = find_misfit(document, *rules.audio, *audio)) return *std::move(error);
     }
   }
   if (const auto path = first_file(folder, {"video_preprocessor_config.json"}); path && rules.has_pictures()) {
