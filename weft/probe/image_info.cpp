@@ -46,6 +46,12 @@ std::optional<Error> find_bad_size(const ImageInfo& image, std::string_view sour
                               image.stored_height, with_commas(limits.max_pixels)),
                   "Make it smaller: an image of this size may be a decompression bomb.");
   }
+  if (std::max(image.stored_width, image.stored_height) > limits.max_side) {
+    return refuse(source,
+                  fmt::format("is {} by {} pixels; a side may have at most {}", image.stored_width, image.stored_height,
+                              with_commas(limits.max_side)),
+                  "Cut it into parts.");
+  }
   return std::nullopt;
 }
 

@@ -90,6 +90,15 @@ TEST(ImageInfo, ABombIsNamedBeforeMemoryIsTaken) {
   EXPECT_FALSE(probe_text(png_header(5, 5), {.max_file_bytes = 10}).ok());
 }
 
+TEST(ImageInfo, ASideThatIsTooLongIsNamed) {
+  EXPECT_EQ(probe_text(png_header(1, 178'000'000)).error().message(),
+            "picture: is 1 by 178000000 pixels; a side may have at most 200,000. Cut it into parts.");
+  EXPECT_FALSE(probe_text(png_header(200'001, 1)).ok());
+  EXPECT_TRUE(probe_text(png_header(200'000, 1)).ok());
+  // The longest picture that may be two hundred times as long as wide.
+  EXPECT_TRUE(probe_text(png_header(189'000, 945)).ok());
+}
+
 TEST(ImageInfo, OtherFilesAreCalledByTheirName) {
   const auto problem = [](const std::string& text) { return probe_text(text).error().problem; };
   EXPECT_EQ(problem("GIF89a......"), "is a GIF; JPEG, PNG and WebP images are read");
