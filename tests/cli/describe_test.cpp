@@ -73,8 +73,10 @@ TEST(Describe, TablesNameModulesBlocksAndTotals) {
 TEST(Describe, NodesOverridesTheClusterFile) {
   const Json json = describe_json({"--cluster", "ascend_910b_16", "--nodes", "8"});
   EXPECT_EQ(json["cluster"]["nodes"], 8);
-  EXPECT_EQ(describe_json({"--cluster", "ascend_910b_16", "--nodes", "1000000"})["cluster"]["nodes"], 1'000'000)
+  EXPECT_EQ(describe_json({"--cluster", "ascend_910b_16", "--nodes", "62500"})["cluster"]["devices"], 1'000'000)
       << "the most that is allowed";
+  expect_refused({"describe", "--cluster", "ascend_910b_16", "--nodes", "62501"},
+                 {"--nodes", "62501 nodes × 16 = 1000016 devices, at most 1000000"});
   EXPECT_EQ(json["cluster"]["devices"], 128);
   expect_refused({"describe", "--nodes", "8", "--model", "llama3-8b"}, {"--nodes", "without a cluster"});
   expect_refused({"describe", "--cluster", "dgx_h100", "--nodes", "0"}, {"--nodes", "is '0'"});

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -64,6 +65,39 @@ TEST(Import, RefusesWhatIsNoSystemOrNoFile) {
   refused({"--from", "megatron", script(), "--set", "TP"}, "NAME=VALUE is needed");
   refused({"--from", "megatron", script(), "--set", "TP=3"}, "does not divide the 8 devices");
   refused({"--from", "megatron", script(), "--system-version", "9"}, "whose defaults are not known");
+}
+
+TEST(Import, NamesThatAreNotUtf8AreRefusedBeforeAnythingIsRead) {
+  const std::string folder = testing::TempDir() + "/weft_import_names";
+  std::filesystem::create_directories(folder);
+  const std::string name = folder + "/d\xff.json";
+  std::ofstream(name) << "{}";
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"import", "--from", "mindspeed-mm", name, "--model", "llama3-8b", "--config-out", folder + "/c.yaml"},
+           {"plan", "--model", "m\xff", "--cluster", "dgx_h100", "--workload", "text_sft"},
+           {"describe", "--cluster", folder + "/\xff.yaml"}}) {
+    const ProgramRun run = run_weft(words);
+    EXPECT_EQ(run.exit_status, 2) << run.err;
+    EXPECT_NE(run.err.find("is not UTF-8: its byte"), std::string::npos) << run.err;
+    EXPECT_EQ(run.err.find("internal error"), std::string::npos) << run.err;
+  }
+}
+
+TEST(Import, ListsNothingThatSpeaksToTheTerminal) {
+  const std::string folder = testing::TempDir() + "/weft_import_escapes";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/esc.sh") << "torchrun x.py --micro-batch-size 1 '--a\033[31m\nfake: line' 1 '--b\a' 2\n";
+  const auto controls = [](const std::string& text) {
+    return std::count_if(text.begin(), text.end(), [](char c) { return c == '\033' || c == '\a'; });
+  };
+  for (const bool is_lenient : {false, true}) {
+    std::vector<std::string> words = {"import", "--from", "megatron", folder + "/esc.sh", "--model", "llama3-8b"};
+    if (is_lenient) words.emplace_back("--lenient");
+    const ProgramRun run = run_weft(words);
+    EXPECT_EQ(run.exit_status, is_lenient ? 0 : 2) << run.err;
+    EXPECT_EQ(controls(run.out + run.err), 0) << run.out << run.err;
+    EXPECT_EQ((run.out + run.err).find("\nfake: line"), std::string::npos) << run.out << run.err;
+  }
 }
 
 }  // namespace

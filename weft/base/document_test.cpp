@@ -211,5 +211,21 @@ TEST(Document, UnfoldsAliasesOfOtherProgramsWithinLimits) {
   EXPECT_FALSE(read(many).ok());
 }
 
+TEST(ForeignDocument, AnchorsInsideOfAnchorsStandForWhatEachMarks) {
+  const auto read = parse_foreign_document(
+      "a: &a {b: &b [1, &c 2, {d: &d 3}], e: 4}\nf: *b\ng: [*a, *c, *d]\nh: &h {i: *b, j: *h0}\n", "f.yaml",
+      Syntax::kYaml);
+  EXPECT_FALSE(read.ok()) << "an alias of nothing";
+  const auto good =
+      parse_foreign_document("a: &a {b: &b [1, &c 2, {d: &d 3}], e: 4}\nf: *b\ng: [*a, *c, *d]\nh: &h {i: *b}\nk: *h\n",
+                             "f.yaml", Syntax::kYaml);
+  ASSERT_TRUE(good.ok()) << good.error().message();
+  const Json b = Json::parse(R"([1, 2, {"d": 3}])");
+  EXPECT_EQ(good->root["f"], b);
+  EXPECT_EQ(good->root["g"], Json::array({{{"b", b}, {"e", 4}}, 2, 3}));
+  EXPECT_EQ(good->root["k"], Json({{"i", b}}));
+  EXPECT_FALSE(parse_foreign_document("a: &a [1, *a]\n", "f.yaml", Syntax::kYaml).ok()) << "inside of itself";
+}
+
 }  // namespace
 }  // namespace weft

@@ -144,6 +144,21 @@ std::string printable(std::string_view text, size_t longest) {
   return shown;
 }
 
+std::string printable_line(std::string_view line) {
+  return printable(line, std::string_view::npos);
+}
+
+std::string printable_lines(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    shown += printable_line(text.substr(0, end));
+    if (end < text.size()) shown += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return shown;
+}
+
 std::string in_quotes(std::string_view text) {
   return "'" + printable(text) + "'";
 }

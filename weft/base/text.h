@@ -12,6 +12,12 @@ namespace weft {
 /// Someone else's text made fit for a one-line message: control characters escaped, and shortened.
 std::string printable(std::string_view text, size_t longest = 60);
 
+/// The same of a whole line, however long it is: what it quotes can neither end it nor speak to the terminal.
+std::string printable_line(std::string_view line);
+
+/// Text of several lines, each made fit like that.
+std::string printable_lines(std::string_view text);
+
 /// The same in quotes.
 std::string in_quotes(std::string_view text);
 

@@ -75,5 +75,13 @@ TEST(Units, PrefixesKeepThreeDigits) {
   EXPECT_EQ(format_percent(1.0), "100 %");
 }
 
+TEST(Text, LinesStayLinesAndSpeakToNoTerminal) {
+  EXPECT_EQ(printable_line("a\033[31m\nb"), "a\\x1b[31m\\x0ab");
+  EXPECT_EQ(printable_line(std::string(5000, 'x')), std::string(5000, 'x'));
+  EXPECT_EQ(printable_lines("  a \xc3\x97 b\n\a\n\nlast"), "  a \xc3\x97 b\n\\x07\n\nlast");
+  EXPECT_EQ(printable_lines("one\n"), "one\n");
+  EXPECT_EQ(printable_lines(""), "");
+}
+
 }  // namespace
 }  // namespace weft

@@ -92,8 +92,7 @@ class YamlEvents final : public YAML::EventHandler {
     if (!is_foreign_) refuse(mark, "aliases (*name) are not supported");
     const auto found = recordings_.find(anchor);
     if (found == recordings_.end() || found->second.is_open) refuse(mark, "an alias stands inside its own anchor");
-    const std::vector<Event> events = found->second.events;
-    for (const Event& event : events) play(mark, event, 0);
+    for (const Event& event : found->second.events) play(mark, event, 0);
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -134,16 +133,21 @@ class YamlEvents final : public YAML::EventHandler {
     if (event.kind == Event::kScalar) on_scalar(mark, event.text, event.value);
     if (event.kind == Event::kList || event.kind == Event::kMap) open(mark, event.kind == Event::kMap);
     if (event.kind == Event::kEnd) close();
-    for (auto& [id, recording] : recordings_) recording.is_open &= levels_.size() > recording.depth;
+    while (!open_.empty() && levels_.size() <= open_.back()->depth) {
+      open_.back()->is_open = false;
+      open_.pop_back();
+    }
   }
 
   void record(const YAML::Mark& mark, const Event& event, YAML::anchor_t anchor) {
     constexpr size_t kMostRecorded = 1'000'000, kMostAnchors = 1'000;
-    if (anchor != 0) recordings_[anchor] = {.events = {}, .depth = levels_.size()};
+    if (anchor != 0) {
+      recordings_[anchor] = {.events = {}, .depth = levels_.size()};
+      open_.push_back(&recordings_[anchor]);
+    }
     if (recordings_.size() > kMostAnchors) refuse(mark, "it has more anchors than settings have");
-    for (auto& [id, recording] : recordings_) {
-      if (!recording.is_open) continue;
-      recording.events.push_back(event);
+    for (Recording* recording : open_) {
+      recording->events.push_back(event);
       if (++num_recorded_ > kMostRecorded) refuse(mark, "its aliases unfold into more than settings hold");
     }
   }
@@ -194,6 +198,7 @@ class YamlEvents final : public YAML::EventHandler {
   DocumentBuilder& builder_;
   bool is_foreign_;
   std::map<YAML::anchor_t, Recording> recordings_;
+  std::vector<Recording*> open_;  ///< the innermost last
   size_t num_recorded_ = 0;
   std::vector<Level> levels_;
   std::string refused_;

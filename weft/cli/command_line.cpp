@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/base/utf8.h"
 #include "weft/cli/interrupt.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
@@ -38,7 +39,7 @@ int report(const Error& error) {
     // The place is only marked where the message shows it as it is.
     const size_t marked_size = !place.empty() && message.starts_with(place + ": ") ? place.size() : 0;
     std::fputs((marked("weft:", Mark::kError) + " " + marked(message.substr(0, marked_size), Mark::kPlace) +
-                message.substr(marked_size) + "\n" + error.details)
+                message.substr(marked_size) + "\n" + printable_lines(error.details))
                    .c_str(),
                stderr);
   }
@@ -240,6 +241,17 @@ int print_help(const CLI::App& app, const std::vector<std::string>& arguments) {
   return print_output(app.get_subcommand(arguments[1])->help("weft"));
 }
 
+/// Words become names in plans and other documents, which are UTF-8.
+std::optional<Error> find_word_not_utf8(const std::vector<std::string>& arguments) {
+  for (const std::string& word : arguments) {
+    if (const auto at = first_not_utf8(word))
+      return Error{
+          .problem = fmt::format("the word {} is not UTF-8: its byte {} begins no character", in_quotes(word), *at + 1),
+          .advice = "Write it in UTF-8; a file or folder of such a name has to be renamed."};
+  }
+  return std::nullopt;
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app{"Weft plans, simulates and runs hybrid-parallel training of multimodal models.", "weft"};
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION, "Print the version and exit");
@@ -259,6 +271,7 @@ int parse_and_run(int argc, char** argv) {
   app.add_subcommand("version", "Print the version");
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (const auto error = find_word_not_utf8(arguments)) return report(*error);
   const bool has_verb = !arguments.empty() && !arguments[0].starts_with("-");
   if (has_verb && arguments[0] == "help") return print_help(app, arguments);
   if (has_verb && arguments[0] == "version") return print_output(std::string("weft ") + WEFT_VERSION + "\n");

@@ -100,7 +100,7 @@ Result<ImportRequest> request_of(const ImportOptions& options) {
     }
   }
   WEFT_TRY(request.nodes, count_of("--nodes", options.nodes, kMostNodes));
-  WEFT_TRY(request.devices_per_node, count_of("--devices-per-node", options.devices_per_node, 1024));
+  WEFT_TRY(request.devices_per_node, count_of("--devices-per-node", options.devices_per_node, kMostDevicesPerNode));
   WEFT_TRY(request.steps, count_of("--steps", options.steps, 1'000'000'000));
   request.version = options.version.value_or("");
   request.is_lenient = options.is_lenient;
@@ -122,8 +122,10 @@ std::string differences_of(const ImportRequest& request, const SettingsEdit& edi
 std::string edit_text(const ImportRequest& request, const SettingsEdit& edit) {
   std::string text = "settings to change:\n";
   for (const SettingChange& change : edit.changes) {
-    text += fmt::format("  {}: {} -> {}\n", change.key, change.before.empty() ? "not given" : change.before,
-                        change.after.empty() ? "leave it out" : change.after);
+    const std::string line =
+        fmt::format("{}: {} -> {}", change.key, change.before.empty() ? "not given" : change.before,
+                    change.after.empty() ? "leave it out" : change.after);
+    text += fmt::format("  {}\n", printable_line(line));
   }
   if (edit.changes.empty()) text += "  none\n";
   if (!edit.files.empty()) text += "\n" + differences_of(request, edit);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/cli/report_text.h"
 #include "weft/exchange/refusals.h"
 #include "weft/plan/mbs_scale.h"
@@ -36,13 +37,14 @@ std::string keys_text(const ImportedRun& run) {
     for (const ImportedKey& key : run.keys) {
       if (key.fate != fate) continue;
       const std::string place = place_text(run, key.place);
-      rows += fmt::format("  {}{}{}: {}\n", key.key, key.value.empty() ? "" : " = " + key.value,
-                          place.empty() ? "" : fmt::format(" ({})", place), key.meaning);
+      const std::string row = fmt::format("{}{}{}: {}", key.key, key.value.empty() ? "" : " = " + key.value,
+                                          place.empty() ? "" : fmt::format(" ({})", place), key.meaning);
+      rows += fmt::format("  {}\n", printable_line(row));
     }
     if (!rows.empty()) text += fmt::format("{}\n{}", name_of(fate), rows);
   }
-  for (const std::string& note : run.notes) text += fmt::format("note: {}\n", note);
-  if (run.config.is_null()) text += fmt::format("note: no training configuration: {}\n", run.no_config);
+  for (const std::string& note : run.notes) text += fmt::format("note: {}\n", printable_line(note));
+  if (run.config.is_null()) text += fmt::format("note: no training configuration: {}\n", printable_line(run.no_config));
   return text;
 }
 

@@ -69,9 +69,12 @@ Result<PlanSpace> read_space(const PlanOptions& options, const Model& model, Wor
 /// What the options name, read.
 Result<PlanProblem> read_problem(const PlanOptions& options) {
   const Scenarios scenarios = find_scenarios();
-  std::optional<int64_t> nodes;
+  std::optional<int64_t> nodes, devices_per_node;
   if (options.nodes) {
     WEFT_TRY(nodes, parse_count("--nodes", *options.nodes, {1, kMostNodes}));
+  }
+  if (options.devices_per_node) {
+    WEFT_TRY(devices_per_node, parse_count("--devices-per-node", *options.devices_per_node, {1, kMostDevicesPerNode}));
   }
   PlanProblem problem;
   WEFT_TRY(problem.model, scenarios.model(options.model));
@@ -79,11 +82,7 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
     WEFT_TRY(const std::vector<AdapterRule> adapters, read_adapters_file(*options.adapters));
     WEFT_TRY(problem.model, with_adapters(problem.model, adapters, *options.adapters));
   }
-  WEFT_TRY(problem.cluster, scenarios.cluster(options.cluster, nodes));
-  if (options.devices_per_node) {
-    WEFT_TRY(const int64_t devices, parse_count("--devices-per-node", *options.devices_per_node, {1, 1024}));
-    set_devices_per_node(devices, problem.cluster);
-  }
+  WEFT_TRY(problem.cluster, scenarios.cluster(options.cluster, nodes, devices_per_node));
   WEFT_TRY(problem.workload, scenarios.workload(options.workload));
   if (options.global_batch) {
     WEFT_TRY(problem.workload.global_batch_samples,

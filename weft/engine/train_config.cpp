@@ -9,13 +9,12 @@
 #include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 #include "weft/data/conversations/conversation_sets.h"
+#include "weft/meaning/training_ranges.h"
 
 namespace weft {
 namespace {
 
-constexpr IntegerRange kSteps{1, 1'000'000'000};
-constexpr IntegerRange kCounts{0, 1'000'000'000};
-constexpr NumberRange kRates{0, 1e6};
+constexpr IntegerRange kWarmupRange{0, kStepRange.max};
 constexpr NumberRange kFractions{0, 1};
 
 std::span<const std::string> device_names() {
@@ -151,18 +150,17 @@ Json to_json(const TrainData& data) {
 
 void read_optimizer(Fields fields, TrainConfig& config) {
   const AdamWSettings usual;
-  config.learning_rate.peak = fields.number("learning_rate", kRates);
-  // A moment that never changes or never remembers is no average.
-  config.adamw.beta1 = fields.number_or("beta1", usual.beta1, {0, 0.999999});
-  config.adamw.beta2 = fields.number_or("beta2", usual.beta2, {0, 0.999999999});
-  config.adamw.epsilon = fields.number_or("epsilon", usual.epsilon, {1e-300, 1});
-  config.adamw.weight_decay = fields.number_or("weight_decay", usual.weight_decay, {0, 1e3});
-  config.max_gradient_norm = fields.number_or("max_gradient_norm", config.max_gradient_norm, {0, 1e30});
+  config.learning_rate.peak = fields.number("learning_rate", kLearningRateRange);
+  config.adamw.beta1 = fields.number_or("beta1", usual.beta1, kBeta1Range);
+  config.adamw.beta2 = fields.number_or("beta2", usual.beta2, kBeta2Range);
+  config.adamw.epsilon = fields.number_or("epsilon", usual.epsilon, kEpsilonRange);
+  config.adamw.weight_decay = fields.number_or("weight_decay", usual.weight_decay, kWeightDecayRange);
+  config.max_gradient_norm = fields.number_or("max_gradient_norm", config.max_gradient_norm, kGradientNormRange);
   if (fields.has("rules")) {
     for (Fields& given : fields.objects("rules")) {
       WeightRule rule{.weights = given.text("weights"), .learning_rate = {}, .weight_decay = {}};
-      if (given.has("learning_rate")) rule.learning_rate = given.number("learning_rate", kRates);
-      if (given.has("weight_decay")) rule.weight_decay = given.number("weight_decay", {0, 1e3});
+      if (given.has("learning_rate")) rule.learning_rate = given.number("learning_rate", kLearningRateRange);
+      if (given.has("weight_decay")) rule.weight_decay = given.number("weight_decay", kWeightDecayRange);
       if (rule == WeightRule{.weights = rule.weights, .learning_rate = {}, .weight_decay = {}})
         given.complain("weights", "has neither a learning_rate nor a weight_decay beside it", "Give one of them.");
       if (rule.learning_rate && config.learning_rate.peak == 0)
@@ -185,9 +183,9 @@ void read_loss(Fields fields, TrainConfig& config) {
 /// `data` are read when the rest is known to be right.
 void read_evaluation(Fields fields, TrainConfig& config) {
   TrainConfig::Evaluation& evaluation = config.evaluation;
-  evaluation.interval_steps = fields.integer_or("interval_steps", 0, kSteps);
+  evaluation.interval_steps = fields.integer_or("interval_steps", 0, kStepRange);
   evaluation.split = static_cast<TrainConfig::Evaluation::Split>(fields.choice_or("split", 0, split_names()));
-  evaluation.patience = fields.integer_or("patience", 0, kSteps);
+  evaluation.patience = fields.integer_or("patience", 0, kStepRange);
   evaluation.min_improvement = fields.number_or("min_improvement", 0, {0, 1e6});
   if (fields.has("data") && fields.has("split"))
     fields.complain("split", "is of the data that are trained on, but there are data beside it", "Give one of them.");
@@ -204,14 +202,14 @@ void read_schedule(Fields fields, TrainConfig& config) {
   LearningRate& rate = config.learning_rate;
   rate.kind =
       static_cast<LearningRate::Kind>(fields.choice_or("kind", static_cast<size_t>(rate.kind), schedule_names()));
-  rate.warmup_steps = fields.integer_or("warmup_steps", rate.warmup_steps, kCounts);
+  rate.warmup_steps = fields.integer_or("warmup_steps", rate.warmup_steps, kWarmupRange);
   rate.end_fraction = fields.number_or("end_fraction", rate.end_fraction, kFractions);
   fields.reject_unknown();
 }
 
 void read_checkpoints(Fields fields, TrainConfig& config) {
-  config.checkpoints.interval_steps = fields.integer("interval_steps", kSteps);
-  config.checkpoints.keep = fields.integer_or("keep", 0, kCounts);
+  config.checkpoints.interval_steps = fields.integer("interval_steps", kStepRange);
+  config.checkpoints.keep = fields.integer_or("keep", 0, kKeptRange);
   config.checkpoints.keep_best = fields.flag_or("keep_best", false);
   if (config.checkpoints.keep_best && config.evaluation.interval_steps == 0)
     fields.complain("keep_best", "is true, but nothing says which checkpoint is the best: there is no evaluation",
@@ -224,7 +222,7 @@ void read_length(Fields& fields, TrainConfig& config) {
   if (fields.has("epochs") && fields.has("steps"))
     fields.complain("epochs", "and steps are both given", "Give one of them.");
   if (!fields.has("epochs")) {
-    config.steps = fields.integer("steps", kSteps);
+    config.steps = fields.integer("steps", kStepRange);
     return;
   }
   config.epochs = fields.number("epochs", {1e-6, 1e6});

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
+
 namespace weft {
 namespace {
 
@@ -86,7 +88,8 @@ std::string range_text(size_t lines_before, size_t count) {
 std::string file_difference(const std::string& name, std::string_view before, std::string_view after) {
   if (before == after) return "";
   const std::vector<DiffLine> lines = aligned(lines_of(before), lines_of(after));
-  std::string text = fmt::format("--- {}\n+++ {}\n", name, name);
+  const std::string shown = printable_line(name);
+  std::string text = fmt::format("--- {}\n+++ {}\n", shown, shown);
   size_t begin = 0, old_line = 0, new_line = 0;  // lines before `begin`
   while (true) {
     size_t change = begin;

@@ -7,15 +7,18 @@
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
 #include "weft/meaning/check.h"
+#include "weft/plan/plan_json.h"
 
 namespace weft {
 namespace {
 
+constexpr const char* kDescribedPlan = "the plan that the files describe";
+
 Error not_understood(const Import& import, const std::vector<ImportedKey>& unknown) {
   const auto described = [&](const ImportedKey& key) {
     const std::string where = import.keys.where(key.place);
-    return fmt::format("{}{}{}: {}", key.key, key.value.empty() ? "" : " " + key.value,
-                       where.empty() ? "" : fmt::format(" ({})", where), key.meaning);
+    return printable_line(fmt::format("{}{}{}: {}", key.key, key.value.empty() ? "" : " " + key.value,
+                                      where.empty() ? "" : fmt::format(" ({})", where), key.meaning));
   };
   Error error{.source = "import",
               .problem = unknown.size() == 1
@@ -103,9 +106,12 @@ Result<ImportedRun> import_settings(const ImportRequest& request) {
   if (!import.searches) {
     if (const auto violations = check_plan(import.plan, PlanUse::kPrice); !violations.empty()) {
       Error error = to_error(violations, "are not legal");
-      error.source = "the plan that the files describe";
+      error.source = kDescribedPlan;
       return error;
     }
+    // Documents have limits of their own: what is said of a plan is only of use where it can be read again.
+    if (auto again = read_plan({.source = kDescribedPlan, .root = plan_to_json(import.plan)}); !again)
+      return again.error();
   }
   return ImportedRun{.plan = std::move(import.plan),
                      .config = std::move(import.config),

@@ -7,6 +7,7 @@
 #include "weft/base/foreign_document.h"
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
+#include "weft/exchange/key_lines.h"
 #include "weft/exchange/megatron_keys.h"
 
 namespace weft {
@@ -104,9 +105,12 @@ void give_conversion(const ShellCommand& command, ImportedKeys& keys) {
       } else if (i + 1 < command.words.size()) {
         value = command.words[i + 1];
       }
-      Json parsed = Json::parse(value.text, nullptr, false);
-      if (parsed.is_discarded()) parsed = value.text;
-      keys.give({.key = "convert." + key, .value = std::move(parsed), .unknown = value.unknown, .place = value.place});
+      // Lists of layers are JSON; what is none, or nested beyond the limits of documents, stays a text.
+      auto parsed = parse_document(value.text, key, Syntax::kJson);
+      keys.give({.key = "convert." + key,
+                 .value = parsed ? std::move(parsed->root) : Json(value.text),
+                 .unknown = value.unknown,
+                 .place = value.place});
     }
   }
 }
@@ -206,7 +210,7 @@ Json words_in(const std::string& text) {
 }
 
 /// A YAML file of arguments: under MODEL_ARGS with dashes, or in sections with underscores.
-void give_yaml_arguments(const Json& root, uint32_t file, std::string_view text, ImportedKeys& keys) {
+void give_yaml_arguments(const Json& root, uint32_t file, const KeyLines& lines, ImportedKeys& keys) {
   if (!root.is_object()) return;
   for (const auto& [name, value] : root.items()) {
     if (name.starts_with("MODEL_ARGS_")) {
@@ -215,12 +219,12 @@ void give_yaml_arguments(const Json& root, uint32_t file, std::string_view text,
     }
     if (name == "ENV_VARS" || name == "TEST_TYPE" || name == "LAUNCHER" || name == "METRICS") continue;
     if (value.is_object()) {
-      give_yaml_arguments(value, file, text, keys);
+      give_yaml_arguments(value, file, lines, keys);
       continue;
     }
     if (value.is_null() || value == false) continue;  // not given
     const std::string key = with_dashes(name.starts_with("--") ? name.substr(2) : name);
-    ImportedKeys::Given given{.key = key, .value = value, .place = {file, line_of(text, {name})}};
+    ImportedKeys::Given given{.key = key, .value = value, .place = {file, lines.line_of({name})}};
     if (value == true) given.value = nullptr;
     if (value.is_string()) given.value = words_in(value.get<std::string>());
     if (value.is_string() && value.get<std::string>().find("${") != std::string::npos)
@@ -231,57 +235,31 @@ void give_yaml_arguments(const Json& root, uint32_t file, std::string_view text,
 
 }  // namespace
 
-uint32_t line_of(std::string_view text, const std::vector<std::string>& path) {
-  // Keys are looked for one below the other. That is enough for files that people write; what comes of it is checked by
-  // reading them again.
-  uint32_t line = 0, last = 0;
-  size_t begin = 0, found = 0, last_indent = 0;
-  size_t indent = std::string_view::npos;
-  while (begin < text.size() && found < path.size()) {
-    ++line;
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string_view content = text.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t first = content.find_first_not_of(" \t-\"'");
-    if (first == std::string_view::npos || content[first] == '#') continue;
-    const size_t quote_free = content.find_first_not_of(" \t");
-    if (found > 0 && quote_free <= indent && content.find('{') == std::string_view::npos &&
-        content.find_first_not_of(" \t}],") != std::string_view::npos && content[quote_free] != '"') {
-      return last;  // the block of the key before has ended
+namespace {
+
+/// `path` is that of `root`, whose name is `prefix`.
+void give_members(const Json& root, const std::string& prefix, std::vector<std::string>& path, uint32_t file,
+                  const KeyLines& lines, ImportedKeys& keys) {
+  for (const auto& [name, value] : root.items()) {
+    const std::string key = prefix.empty() ? name : prefix + "." + name;
+    path.push_back(name);
+    if (value.is_object() && !value.empty()) {
+      give_members(value, key, path, file, lines, keys);
+    } else {
+      keys.give({.key = key, .value = value, .place = {file, lines.line_of(path)}});
     }
-    content.remove_prefix(content.find_first_not_of(" \t\"'"));
-    if (!content.starts_with(path[found])) continue;
-    const std::string_view rest = content.substr(path[found].size());
-    const size_t colon = rest.find_first_not_of("\"' \t");
-    if (colon == std::string_view::npos || rest[colon] != ':') continue;
-    if (found + 1 < path.size()) {
-      indent = quote_free;
-      ++found;
-    } else if (last == 0 || quote_free == last_indent) {
-      last = line;  // of a key that stands twice the last one counts
-      last_indent = quote_free;
-    }
+    path.pop_back();
   }
-  return last;
 }
 
-void give_values(const Json& root, const std::string& prefix, uint32_t file, std::string_view text, char separator,
+}  // namespace
+
+void give_values(const Json& root, const std::string& section, uint32_t file, std::string_view text,
                  ImportedKeys& keys) {
   if (!root.is_object()) return;
-  for (const auto& [name, value] : root.items()) {
-    const std::string key = prefix.empty() ? name : prefix + separator + name;
-    if (value.is_object() && !value.empty()) {
-      give_values(value, key, file, text, separator, keys);
-      continue;
-    }
-    std::vector<std::string> path;
-    for (size_t begin = 0; begin <= key.size();) {
-      const size_t end = std::min(key.find(separator, begin), key.size());
-      path.push_back(key.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    keys.give({.key = key, .value = value, .place = {file, line_of(text, path)}});
-  }
+  std::vector<std::string> path;
+  if (!section.empty()) path.push_back(section);
+  give_members(root, section, path, file, KeyLines(text), keys);
 }
 
 Result<Document> foreign_document(const SettingsFile& file, ImportedKeys& keys) {
@@ -311,7 +289,7 @@ Result<std::vector<size_t>> read_arguments(const ImportRequest& request, Importe
   if (request.system == Target::kMegatron) {
     for (const size_t i : others) {
       WEFT_TRY(const Document document, foreign_document(request.files[i], keys));
-      give_yaml_arguments(document.root, static_cast<uint32_t>(i), request.files[i].text, keys);
+      give_yaml_arguments(document.root, static_cast<uint32_t>(i), KeyLines(request.files[i].text), keys);
     }
     others.clear();
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/megatron_keys.h"
@@ -39,16 +40,17 @@ class MegatronPlan {
 
  private:
   void read_degrees() {
-    llm_.tp = keys_.integer(key::kTp, 1, "tp");
-    llm_.pp = keys_.integer(key::kPp, 1, "pp");
-    llm_.cp = keys_.integer(key::kCp, 1, "cp");
+    llm_.tp = keys_.integer(key::kTp, 1, "tp", ImportedKeys::kDegrees);
+    llm_.pp = keys_.integer(key::kPp, 1, "pp", ImportedKeys::kDegrees);
+    llm_.cp = keys_.integer(key::kCp, 1, "cp", ImportedKeys::kDegrees);
     read_experts();
     if (is_ascend_ && keys_.flag("moe-tp-extend-ep", "experts_over_tp: whole experts, spread over tp ranks too")) {
       llm_.experts_over_tp = llm_.tp > 1;
       llm_.ep *= llm_.tp;
     }
     if (llm_.ep > 1) {
-      const std::string dispatcher = keys_.text(key::kDispatcher, "allgather", "rows go to experts by all-to-all here");
+      const std::string dispatcher = keys_.choice(key::kDispatcher, {"allgather", "alltoall", "alltoall_seq", "flex"},
+                                                  "rows go to experts by all-to-all here");
       if (dispatcher == "allgather")
         keys_.note(
             "the experts' rows are gathered from all ranks (moe-token-dispatcher-type allgather); they are priced as "
@@ -59,12 +61,6 @@ class MegatronPlan {
     read_order();
     read_sequence_parallel();
     read_context();
-    // Products that would overflow are no degrees.
-    constexpr int64_t kMost = 1 << 20;
-    if (std::max({llm_.tp, llm_.pp, llm_.cp, llm_.ep}) > kMost) {
-      keys_.complain(key::kTp, fmt::format("or another degree is above {}", kMost));
-      llm_.tp = llm_.pp = llm_.cp = llm_.cp_ulysses = llm_.ep = 1;
-    }
     const int64_t replica = llm_.tp * llm_.pp * llm_.cp;
     if (plan_.world_size % replica != 0) {
       keys_.complain(key::kTp, fmt::format("{} x pp {} x cp {} is {}, which does not divide the {} devices of {} nodes",
@@ -79,8 +75,9 @@ class MegatronPlan {
       for (const char* unused : {key::kEp, key::kExpertTp}) keys_.ignore(unused, "the model has no experts");
       return;
     }
-    llm_.ep = keys_.integer(key::kEp, 1, "ep");
-    const int64_t experts_tp = keys_.integer(key::kExpertTp, llm_.tp, "1 beside tp above 1: experts_over_tp");
+    llm_.ep = keys_.integer(key::kEp, 1, "ep", ImportedKeys::kDegrees);
+    const int64_t experts_tp =
+        keys_.integer(key::kExpertTp, llm_.tp, "1 beside tp above 1: experts_over_tp", ImportedKeys::kDegrees);
     llm_.experts_over_tp = experts_tp == 1 && llm_.tp > 1 && llm_.ep > 1;
     if (experts_tp != llm_.tp && experts_tp != 1)
       keys_.not_understood(key::kExpertTp, "experts are cut like other layers (tp) or not at all (1) here");
@@ -226,6 +223,7 @@ class MegatronPlan {
 
   void read_counted(int64_t layers, bool counts_embedding, bool counts_loss) {
     const int64_t all = layers + static_cast<int64_t>(counts_embedding) + static_cast<int64_t>(counts_loss);
+    if (has_too_many_chunks(import_, key::kPp, llm_, all)) return;
     const int64_t stages = llm_.pp * llm_.vpp;
     if (all % stages != 0) {
       keys_.complain(key::kPp, fmt::format("{} with {} chunks does not divide {} layers, embedding and loss counted",
@@ -242,6 +240,7 @@ class MegatronPlan {
       keys_.note("layers of the first or last stage are given without a pipeline; they have no effect");
       return spread_layers(import_, key::kPp, llm_, layers);
     }
+    if (has_too_many_chunks(import_, key::kPp, llm_, layers)) return;
     const int64_t ends = static_cast<int64_t>(first.has_value()) + static_cast<int64_t>(last.has_value());
     const int64_t middle = layers - first.value_or(0) - last.value_or(0);
     const int64_t others = llm_.pp - ends;
@@ -268,19 +267,27 @@ class MegatronPlan {
     if (!list) return spread_layers(import_, key::kPp, llm_, layers);
     std::vector<int64_t> counts;
     int64_t sum = 0, number = 0;
-    bool is_good = !list->empty();
+    bool is_good = true, has_digit = false;
     for (const char c : *list + ",") {
       if (c == ',') {
+        is_good &= has_digit;
         counts.push_back(number);
         sum += number;
         number = 0;
+        has_digit = false;
       } else if (c >= '0' && c <= '9' && number < 100'000) {
         number = 10 * number + (c - '0');
+        has_digit = true;
       } else {
         is_good = false;
       }
     }
-    if (!is_good || static_cast<int64_t>(counts.size()) != llm_.pp || sum != layers || llm_.vpp > 1) {
+    if (!is_good) {
+      keys_.complain("num-layer-list",
+                     fmt::format("is {}, numbers with a comma between two of them are needed", in_quotes(*list)));
+      return spread_layers(import_, key::kPp, llm_, layers);
+    }
+    if (static_cast<int64_t>(counts.size()) != llm_.pp || sum != layers || llm_.vpp > 1) {
       keys_.complain("num-layer-list", fmt::format("has {} entries with {} layers, but pp is {} and the model has {}",
                                                    counts.size(), sum, llm_.pp, layers));
       return spread_layers(import_, key::kPp, llm_, layers);
@@ -293,7 +300,7 @@ class MegatronPlan {
     if (keys_.flag("recompute-activations", "recompute attention")) granularity = "selective";
     if (keys_.flag("checkpoint-activations", "recompute full")) granularity = "full";
     const auto method = keys_.text_if(key::kRecomputeMethod, "block: the first blocks of a chunk; uniform: all");
-    const auto layers = keys_.integer_if(key::kRecomputeLayers, "how many blocks", 0);
+    const auto layers = keys_.integer_if(key::kRecomputeLayers, "how many blocks", ImportedKeys::kWithZero);
     const Json* modules = keys_.raw(key::kRecomputeModules, "what is recomputed of every block");
     constexpr int64_t kAll = 1 << 20;
     if (granularity == "full") {

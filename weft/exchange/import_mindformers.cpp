@@ -4,9 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/product.h"
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
 #include "weft/exchange/mindformers_keys.h"
+#include "weft/families/parts/limits.h"
+#include "weft/meaning/training_ranges.h"
 #include "weft/meaning/weight_copies.h"
 #include "weft/schedule/schedule_kind.h"
 #include "weft/spec/num_experts.h"
@@ -57,7 +60,7 @@ class Mindformers {
                      .problem = "is not a mapping of settings",
                      .advice = "Give a MindFormers YAML file."};
       }
-      give_values(document->root, "", static_cast<uint32_t>(i), request.files[i].text, '.', keys_);
+      give_values(document->root, "", static_cast<uint32_t>(i), request.files[i].text, keys_);
     }
     if (keys_.has("base_config")) {
       keys_.not_understood("base_config",
@@ -108,8 +111,10 @@ class Mindformers {
     auto intermediate = one_of({"intermediate_size"}, "intermediate_size");
     const auto head_dim = one_of({"head_dim"}, "head_dim");
     const auto multiple = one_of({"multiple_of"}, "rounds intermediate_size");
-    const auto factor =
-        keys_.number_if(std::string(mindformers_key::kModel) + "ffn_dim_multiplier", "makes intermediate_size");
+    // No MLP is a thousand times as wide as others, and of this one the width still fits a number.
+    constexpr NumberRange kFactors{0.001, 1000};
+    const auto factor = keys_.number_if(std::string(mindformers_key::kModel) + "ffn_dim_multiplier",
+                                        "makes intermediate_size", kFactors);
     const std::string type = name_of_model();
     Json shape = Json::object();
     if (layers) shape["num_hidden_layers"] = *layers;
@@ -132,6 +137,12 @@ class Mindformers {
       const double wide = 4.0 * static_cast<double>(*hidden) * (factor ? *factor + 0.01 : 1.0);
       const int64_t step = multiple.value_or(256);
       intermediate = (static_cast<int64_t>(2 * std::floor(wide) / 3) + step - 1) / step * step;
+      if (*intermediate > kIntermediateRange.max && factor) {
+        keys_.complain(std::string(mindformers_key::kModel) + "ffn_dim_multiplier",
+                       fmt::format("is {}, which makes an intermediate_size of {}, at most {} is known", *factor,
+                                   *intermediate, kIntermediateRange.max));
+        intermediate = kIntermediateRange.max;
+      }
       keys_.assume(std::string(mindformers_key::kModel) + "intermediate_size", std::to_string(*intermediate),
                    "intermediate_size");
     }
@@ -173,21 +184,25 @@ class Mindformers {
     const bool is_parallel = keys_.flag(
         mindformers_key::kUseParallel, "whether there is more than one device",
         keys_.has(mindformers_key::kDp) || keys_.has(mindformers_key::kTp) || keys_.has(mindformers_key::kPp));
-    llm_.dp = keys_.integer(mindformers_key::kDp, 1, "dp");
-    llm_.tp = keys_.integer(mindformers_key::kTp, 1, "tp");
-    llm_.pp = keys_.integer(mindformers_key::kPp, 1, "pp");
-    llm_.cp = keys_.integer(mindformers_key::kCp, 1, "cp");
+    llm_.dp = keys_.integer(mindformers_key::kDp, 1, "dp", ImportedKeys::kDegrees);
+    llm_.tp = keys_.integer(mindformers_key::kTp, 1, "tp", ImportedKeys::kDegrees);
+    llm_.pp = keys_.integer(mindformers_key::kPp, 1, "pp", ImportedKeys::kDegrees);
+    llm_.cp = keys_.integer(mindformers_key::kCp, 1, "cp", ImportedKeys::kDegrees);
     if (const Module* llm = plan_.model.find(ModuleKind::kLlm); llm != nullptr && num_experts(*llm) > 1) {
-      llm_.ep = keys_.integer(mindformers_key::kEp, 1, "ep");
+      llm_.ep = keys_.integer(mindformers_key::kEp, 1, "ep", ImportedKeys::kDegrees);
     } else {
       keys_.ignore(mindformers_key::kEp, "the model has no experts");
     }
-    constexpr int64_t kMost = 1 << 15;
-    if (std::max({llm_.dp, llm_.tp, llm_.pp, llm_.cp, llm_.ep}) > kMost) {
-      keys_.complain(mindformers_key::kDp, fmt::format("or another degree is above {}", kMost));
+    const int64_t world = product_of({llm_.dp, llm_.tp, llm_.pp, llm_.cp});
+    if (is_parallel && world > kMostDevices) {
+      keys_.complain(mindformers_key::kDp,
+                     fmt::format("x model_parallel x context_parallel x pipeline_stage is {}, at most {} devices can "
+                                 "be planned",
+                                 world, kMostDevices));
       llm_.dp = llm_.tp = llm_.pp = llm_.cp = llm_.ep = 1;
+      has_no_stages_ = true;
     }
-    if (!is_parallel && llm_.num_ranks() > 1) {
+    if (!is_parallel && world > 1) {
       keys_.note("use_parallel is false: the degrees of parallel_config have no effect, one device trains");
       llm_.dp = llm_.tp = llm_.pp = llm_.cp = llm_.ep = 1;
     }
@@ -236,10 +251,10 @@ class Mindformers {
     const int64_t world = llm_.num_ranks();
     Cluster& cluster = plan_.cluster;
     const ImportRequest& request = import_.request;
-    if (request.nodes) cluster.nodes = *request.nodes;
-    if (request.devices_per_node) set_devices_per_node(*request.devices_per_node, cluster);
+    set_world(import_, {"--nodes", request.nodes.value_or(cluster.nodes)},
+              {"--devices-per-node", request.devices_per_node.value_or(cluster.devices_per_node)});
     const bool is_given = request.nodes.has_value() || request.devices_per_node.has_value();
-    if (!import_.searches && cluster.num_devices() != world) {
+    if (!import_.searches && !has_no_stages_ && cluster.num_devices() != world) {
       if (is_given) {
         keys_.complain(mindformers_key::kDp,
                        fmt::format("x model_parallel x context_parallel x pipeline_stage is {}, but there are {} "
@@ -278,9 +293,19 @@ class Mindformers {
 
   void read_layers() {
     const int64_t layers = num_layers(plan_, ModuleKind::kLlm);
+    const Json* offset = keys_.raw(mindformers_key::kOffset, "layers: what a stage has beyond an even share");
+    // A list of what each stage has may leave some without layers.
+    const bool is_list = offset != nullptr && offset->is_array() && std::ssize(*offset) == llm_.pp && llm_.vpp == 1;
+    if (has_no_stages_) {
+      llm_.layers = {{layers}};
+      return;
+    }
+    if (!is_list && has_too_many_chunks(import_, mindformers_key::kPp, llm_, layers)) {
+      has_no_stages_ = true;
+      return;
+    }
     const int64_t share = layers / (llm_.pp * llm_.vpp);
     llm_.layers.assign(static_cast<size_t>(llm_.pp), std::vector<int64_t>(static_cast<size_t>(llm_.vpp), share));
-    const Json* offset = keys_.raw(mindformers_key::kOffset, "layers: what a stage has beyond an even share");
     if (offset != nullptr && *offset != 0) {
       const auto more = per_rank(*offset, llm_.pp, llm_.vpp);
       if (!more) {
@@ -329,11 +354,17 @@ class Mindformers {
         keys_.not_understood(name, "of a block, attention or all of it is recomputed here");
       }
     }
-    if (recompute == nullptr) return;
+    if (recompute == nullptr || has_no_stages_) return;
     const auto counts = per_rank(*recompute, llm_.pp, llm_.vpp);
     if (!counts) {
       keys_.complain(mindformers_key::kRecompute,
                      fmt::format("has to be true, false, a list of {} numbers, or {} such lists", llm_.pp, llm_.vpp));
+      return;
+    }
+    const auto is_negative = [](int64_t count) { return count < 0; };
+    if (std::any_of(counts->begin(), counts->end(),
+                    [&](const auto& row) { return std::any_of(row.begin(), row.end(), is_negative); })) {
+      keys_.complain(mindformers_key::kRecompute, "has a number of blocks below 0");
       return;
     }
     llm_.recompute.assign(llm_.layers.size(), {});
@@ -396,12 +427,14 @@ class Mindformers {
   }
 
   void read_batch() {
-    const int64_t interleaved = keys_.factor("micro_batch_interleave_num", 1,
-                                             "mbs: batch_size times this, in parts that hide "
-                                             "each other's communication");
+    constexpr IntegerRange kParts{1, 1024};
+    const int64_t interleaved = keys_.integer("micro_batch_interleave_num", 1,
+                                              "mbs: batch_size times this, in parts that hide each other's "
+                                              "communication",
+                                              kParts);
     if (interleaved > 1)
       keys_.note("micro_batch_interleave_num hides communication behind the other half; that is not priced");
-    plan_.schedule.mbs = keys_.factor(mindformers_key::kBatch, 1, "mbs") * std::min<int64_t>(interleaved, 1024);
+    plan_.schedule.mbs = keys_.factor(mindformers_key::kBatch, 1, "mbs") * interleaved;
     const int64_t microbatches = keys_.factor(mindformers_key::kMicrobatches, 1, "microbatches of a pipeline");
     const int64_t accumulated = keys_.factor(mindformers_key::kAccumulation, 1, "microbatches without a pipeline");
     plan_.schedule.microbatches = llm_.pp > 1 ? microbatches : accumulated;
@@ -412,17 +445,18 @@ class Mindformers {
     if (llm_.pp > 1 && microbatches < llm_.pp)
       keys_.complain(mindformers_key::kMicrobatches,
                      fmt::format("is {}, but a pipeline of {} stages needs at least as many", microbatches, llm_.pp));
-    plan_.workload.global_batch_samples = plan_.schedule.mbs * plan_.schedule.microbatches * llm_.dp;
+    plan_.workload.global_batch_samples = product_of({plan_.schedule.mbs, plan_.schedule.microbatches, llm_.dp});
   }
 
   void read_training() {
     TrainingNumbers numbers;
-    numbers.seed = keys_.integer("seed", 0, "seed", 0);
-    numbers.learning_rate = keys_.number_if("lr_schedule.learning_rate", "optimizer.learning_rate");
+    numbers.seed = keys_.integer("seed", 0, "seed", ImportedKeys::kWithZero);
+    numbers.learning_rate = keys_.number_if("lr_schedule.learning_rate", "optimizer.learning_rate", kLearningRateRange);
     if (!numbers.learning_rate)
-      numbers.learning_rate = keys_.number_if("optimizer.learning_rate", "optimizer.learning_rate");
+      numbers.learning_rate = keys_.number_if("optimizer.learning_rate", "optimizer.learning_rate", kLearningRateRange);
     if (keys_.has("lr_schedule.learning_rate")) keys_.ignore("optimizer.learning_rate", "lr_schedule says it");
-    numbers.end_rate = keys_.number("lr_schedule.lr_end", 0, "learning_rate_schedule.end_fraction: over learning_rate");
+    numbers.end_rate = keys_.number("lr_schedule.lr_end", 0, "learning_rate_schedule.end_fraction: over learning_rate",
+                                    kLearningRateRange);
     const std::string schedule = keys_.text("lr_schedule.type", "ConstantWarmUpLR", "learning_rate_schedule.kind");
     if (schedule.starts_with("Cosine")) {
       numbers.schedule = "cosine";
@@ -433,49 +467,55 @@ class Mindformers {
       if (!schedule.starts_with("Constant"))
         keys_.not_understood("lr_schedule.type", "schedules here are constant, linear and cosine");
     }
-    const auto total = keys_.integer_if("lr_schedule.total_steps", "steps, where it is not -1", -1);
+    const auto total = keys_.integer_if("lr_schedule.total_steps", "steps, where it is not -1", {-1, kStepRange.max});
     const int64_t epochs = keys_.integer("runner_config.epochs", 1, "steps: times those of the data");
     if (total && *total > 0) numbers.steps = total;
     const Json* sizes = keys_.raw("train_dataset.data_loader.sizes", "steps of an epoch: the first, over the batch");
-    if (!numbers.steps && sizes != nullptr && sizes->is_array() && !sizes->empty() &&
-        sizes->front().is_number_integer()) {
-      const int64_t samples = std::clamp<int64_t>(sizes->front().get<int64_t>(), 0, int64_t{1} << 40);
-      numbers.steps = std::min<int64_t>(epochs, 1 << 20) * (samples / plan_.workload.global_batch_samples);
+    if (!numbers.steps && sizes != nullptr && sizes->is_array() && !sizes->empty()) {
+      if (const auto samples = whole_number_in(sizes->front()); samples && *samples >= 0)
+        numbers.steps = product_of({epochs, *samples / plan_.workload.global_batch_samples});
     }
     const int64_t steps = import_.request.steps.value_or(numbers.steps.value_or(0));
     const auto ratio = keys_.number_if("lr_schedule.warmup_ratio", "learning_rate_schedule.warmup_steps: of the steps");
     numbers.warmup_steps =
-        keys_.integer_if("lr_schedule.warmup_steps", "learning_rate_schedule.warmup_steps", 0).value_or(0);
+        keys_.integer_if("lr_schedule.warmup_steps", "learning_rate_schedule.warmup_steps", ImportedKeys::kWithZero)
+            .value_or(0);
     if (ratio) numbers.warmup_steps = static_cast<int64_t>(std::clamp(*ratio, 0.0, 1.0) * static_cast<double>(steps));
     const std::string optimizer = keys_.text("optimizer.type", "AdamW", "AdamW");
     if (optimizer.find("Adam") == std::string::npos)
       keys_.not_understood("optimizer.type", "AdamW is the optimizer here");
-    const Json* betas = keys_.raw("optimizer.betas", "optimizer.beta1, optimizer.beta2");
-    if (betas != nullptr && betas->is_array() && betas->size() == 2 && (*betas)[0].is_number() &&
-        (*betas)[1].is_number()) {
-      numbers.beta1 = (*betas)[0].get<double>();
-      numbers.beta2 = (*betas)[1].get<double>();
+    if (const auto betas =
+            keys_.numbers_if("optimizer.betas", "optimizer.beta1, optimizer.beta2", {kBeta1Range, kBeta2Range})) {
+      numbers.beta1 = betas->front();
+      numbers.beta2 = betas->back();
     }
-    numbers.beta1 = keys_.number_if("optimizer.beta1", "optimizer.beta1").value_or(numbers.beta1);
-    numbers.beta2 = keys_.number_if("optimizer.beta2", "optimizer.beta2").value_or(numbers.beta2);
-    numbers.epsilon = keys_.number("optimizer.eps", 1e-8, "optimizer.epsilon");
-    numbers.weight_decay = keys_.number("optimizer.weight_decay", 0, "optimizer.weight_decay");
+    numbers.beta1 = keys_.number_if("optimizer.beta1", "optimizer.beta1", kBeta1Range).value_or(numbers.beta1);
+    numbers.beta2 = keys_.number_if("optimizer.beta2", "optimizer.beta2", kBeta2Range).value_or(numbers.beta2);
+    numbers.epsilon = keys_.number("optimizer.eps", 1e-8, "optimizer.epsilon", kEpsilonRange);
+    numbers.weight_decay = keys_.number("optimizer.weight_decay", 0, "optimizer.weight_decay", kWeightDecayRange);
     const bool clips = keys_.flag("runner_wrapper.use_clip_grad", "whether gradients are clipped");
-    const double norm = keys_.number("runner_wrapper.max_grad_norm", 1, "optimizer.max_gradient_norm");
+    const double norm =
+        keys_.number("runner_wrapper.max_grad_norm", 1, "optimizer.max_gradient_norm", kGradientNormRange);
     numbers.max_gradient_norm = clips ? norm : 0;
     if (const Json* callbacks = keys_.raw("callbacks", "checkpoints: of CheckpointMonitor");
         callbacks != nullptr && callbacks->is_array()) {
       for (const Json& callback : *callbacks) {
         if (!callback.is_object() || callback.value("type", Json()) != "CheckpointMonitor") continue;
-        if (callback.contains("save_checkpoint_steps") && callback["save_checkpoint_steps"].is_number_integer() &&
-            callback["save_checkpoint_steps"] > 0)
-          numbers.checkpoint_steps = callback["save_checkpoint_steps"].get<int64_t>();
-        if (callback.contains("keep_checkpoint_max") && callback["keep_checkpoint_max"].is_number_integer() &&
-            callback["keep_checkpoint_max"] >= 0)
-          numbers.checkpoints_kept = callback["keep_checkpoint_max"].get<int64_t>();
+        numbers.checkpoint_steps = count_of(callback, "save_checkpoint_steps", kStepRange);
+        numbers.checkpoints_kept = count_of(callback, "keep_checkpoint_max", kKeptRange);
       }
     }
     set_config(numbers, import_);
+  }
+
+  /// Of a callback; nothing where it is not given, or below the range, which there means none.
+  std::optional<int64_t> count_of(const Json& callback, const char* name, IntegerRange range) {
+    if (!callback.contains(name) || !callback[name].is_number()) return std::nullopt;
+    const auto count = whole_number_in(callback[name]);
+    if (count && *count <= range.max) return *count >= range.min ? count : std::nullopt;
+    keys_.complain("callbacks", fmt::format("have {} of {}, a whole number from {} to {} is needed",
+                                            describe_value(callback[name]), name, range.min, range.max));
+    return std::nullopt;
   }
 
   void sort_leftovers() {
@@ -495,6 +535,7 @@ class Mindformers {
   ImportedKeys& keys_;
   Plan& plan_;
   ModulePlan llm_;
+  bool has_no_stages_ = false;  ///< their settings were refused, and what depends on them means nothing
 };
 
 }  // namespace

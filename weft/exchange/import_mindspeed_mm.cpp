@@ -7,6 +7,7 @@
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
+#include "weft/exchange/key_lines.h"
 #include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/mindspeed_entries.h"
 #include "weft/meaning/weight_copies.h"
@@ -90,11 +91,11 @@ class MindspeedMm {
     Json& root = document->root;
     if (root.is_object() && root.contains("parallel_config") && root.contains("layer_placement")) {
       result_ = root;
-      give_values(root, "", static_cast<uint32_t>(i), file.text, '.', keys_);
+      give_values(root, "", static_cast<uint32_t>(i), file.text, keys_);
     } else if (root.is_object() &&
                (root.contains("text_decoder") || root.contains("image_encoder") || root.contains("audio_encoder"))) {
       model_ = root;
-      give_values(root, "", static_cast<uint32_t>(i), file.text, '.', keys_);
+      give_values(root, "", static_cast<uint32_t>(i), file.text, keys_);
     } else if (root.is_object() && root.contains("dataset_param")) {
       read_data(i, root["dataset_param"]);
     } else {
@@ -108,8 +109,8 @@ class MindspeedMm {
   void read_data(size_t i, const Json& parameters) {
     const SettingsFile& file = import_.request.files[i];
     const auto file_number = static_cast<uint32_t>(i);
-    keys_.give(
-        {.key = "dataset_param", .value = file.name, .place = {file_number, line_of(file.text, {"dataset_param"})}});
+    const KeyLines lines(file.text);
+    keys_.give({.key = "dataset_param", .value = file.name, .place = {file_number, lines.line_of({"dataset_param"})}});
     import_.data = {{"settings", *keys_.text_if("dataset_param", "data.settings: the file, which weft train reads")}};
     const Json::json_pointer model("/preprocess_parameters/model_name_or_path");
     if (!parameters.contains(model) || !parameters[model].is_string()) return;
@@ -117,7 +118,7 @@ class MindspeedMm {
     keys_.give(
         {.key = key,
          .value = parameters[model],
-         .place = {file_number, line_of(file.text, {"dataset_param", "preprocess_parameters", "model_name_or_path"})}});
+         .place = {file_number, lines.line_of({"dataset_param", "preprocess_parameters", "model_name_or_path"})}});
     import_.data["model"] = *keys_.text_if(key, "data.model: tokenizer, template and processor");
   }
 
@@ -205,18 +206,19 @@ class MindspeedMm {
     const auto devices = keys_.integer_if("simulated-nproc-per-node", "devices of its nodes");
     keys_.ignore("nnodes", "is where samples are measured");
     keys_.ignore("nproc-per-node", "is where samples are measured");
-    Cluster& cluster = plan_.cluster;
-    cluster.nodes = std::min(import_.request.nodes.value_or(nodes.value_or(cluster.nodes)), kMostNodes);
-    const int64_t per_node = import_.request.devices_per_node.value_or(devices.value_or(cluster.devices_per_node));
-    if (per_node != cluster.devices_per_node && per_node <= 1024) set_devices_per_node(per_node, cluster);
-    plan_.world_size = cluster.num_devices();
+    const Cluster& cluster = plan_.cluster;
+    const ImportRequest& request = import_.request;
+    set_world(import_,
+              {request.nodes ? "--nodes" : "simulated-nnodes", request.nodes.value_or(nodes.value_or(cluster.nodes))},
+              {request.devices_per_node ? "--devices-per-node" : "simulated-nproc-per-node",
+               request.devices_per_node.value_or(devices.value_or(cluster.devices_per_node))});
   }
 
-  /// A degree or list under one of these names.
+  /// A degree under one of these names.
   std::optional<int64_t> number(const std::vector<std::string>& names, const char* meaning) {
     std::optional<int64_t> value;
     for (const std::string& name : names) {
-      const auto here = keys_.integer_if(name, meaning);
+      const auto here = keys_.integer_if(name, meaning, ImportedKeys::kDegrees);
       if (here && !value) value = here;
     }
     return value;
@@ -225,7 +227,7 @@ class MindspeedMm {
   /// The search's file instead of the script's degrees.
   void use_result() {
     const auto take = [&](const char* name, const char* key, const char* meaning) {
-      const auto value = keys_.integer_if(fmt::format("parallel_config.{}", name), meaning);
+      const auto value = keys_.integer_if(fmt::format("parallel_config.{}", name), meaning, ImportedKeys::kDegrees);
       if (value && key != nullptr) {
         if (keys_.has(key)) keys_.note(fmt::format("the search's result takes the place of {}", key));
         keys_.give({.key = key, .value = *value});
@@ -240,7 +242,10 @@ class MindspeedMm {
     keys_.ignore("throughput", "is what that system predicts; weft predicts its own");
     const int64_t world = pp * tp * dp;
     Cluster& cluster = plan_.cluster;
-    if (world != plan_.world_size) {
+    if (world > kMostDevices) {
+      keys_.complain("parallel_config.DP",
+                     fmt::format("PP x TP x DP is {}, at most {} devices can be planned", world, kMostDevices));
+    } else if (world != plan_.world_size) {
       if (world % cluster.devices_per_node == 0) {
         cluster.nodes = world / cluster.devices_per_node;
       } else if (world < cluster.devices_per_node) {
@@ -301,7 +306,7 @@ class MindspeedMm {
       if (given != 1) keys_.complain(key, fmt::format("is {}, but with hetero-parallel the system wants 1", given));
       const int64_t degree = number({fmt::format("text_decoder.{}", name)}, name).value_or(1);
       keys_.give({.key = key, .value = degree});
-      replica_ *= std::clamp<int64_t>(degree, 1, 1 << 20);
+      replica_ *= degree;
     }
     // The command line's batch is meant for dp = world_size; the system divides it by the ranks of one replica.
     const int64_t whole = keys_.integer(megatron_key::kBatch, plan_.world_size,
@@ -445,12 +450,11 @@ class MindspeedMm {
     encoder.kind = kind;
     encoder.placement = ModulePlacement::kColocated;
     const std::string outer = mindspeed_key(kind), network = fmt::format("{}.{}", outer, mindspeed_network_key(kind));
-    const auto degree = [&](const char* name) {
+    const auto degree = [&](const char* name) -> int64_t {
       return number({fmt::format("{}.{}", outer, name), fmt::format("{}.{}", network, name)}, name).value_or(1);
     };
     encoder.tp = degree("tp"), encoder.pp = degree("pp"), encoder.cp = degree("cp");
-    const int64_t replica = std::min<int64_t>(encoder.tp, 1 << 20) * std::min<int64_t>(encoder.pp, 1 << 20) *
-                            std::min<int64_t>(encoder.cp, 1 << 20);
+    const int64_t replica = encoder.tp * encoder.pp * encoder.cp;
     if (plan_.world_size % replica != 0) {
       keys_.complain(outer + ".tp",
                      fmt::format("x pp x cp is {}, which does not divide {} devices", replica, plan_.world_size));
@@ -499,7 +503,7 @@ class MindspeedMm {
   void read_module_recompute(ModulePlan& module, const std::string& prefix) {
     const auto granularity = keys_.text_if(prefix + ".recompute_granularity", "recompute");
     const auto method = keys_.text_if(prefix + ".recompute_method", "block: the first blocks of a stage; uniform: all");
-    const auto layers = keys_.integer_if(prefix + ".recompute_num_layers", "how many blocks", 0);
+    const auto layers = keys_.integer_if(prefix + ".recompute_num_layers", "how many blocks", ImportedKeys::kWithZero);
     constexpr int64_t kAll = 1 << 20;
     if (!granularity) return;
     if (*granularity == "selective") {

@@ -4,6 +4,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/exchange/import_parts.h"
+#include "weft/exchange/key_lines.h"
 #include "weft/exchange/megatron_keys.h"
 
 namespace weft {
@@ -44,7 +45,7 @@ class MindspeedRl {
   bool is_section(const Json& value, size_t file, const std::string& name) {
     if (value.is_object()) return true;
     if (value.is_null()) return false;
-    const uint32_t line = line_of(import_.request.files[file].text, {name});
+    const uint32_t line = KeyLines(import_.request.files[file].text).line_of({name});
     keys_.give({.key = name, .value = value, .place = {static_cast<uint32_t>(file), line}});
     keys_.raw(name, "a section");
     keys_.complain(name, fmt::format("is {}, a section with settings is needed", describe_value(value)));
@@ -53,13 +54,14 @@ class MindspeedRl {
 
   void give_section(const Json& root, size_t file, const std::string& section) {
     if (!root.is_object() || !root.contains(section) || !is_section(root[section], file, section)) return;
+    const KeyLines lines(import_.request.files[file].text);
     for (const auto& [name, value] : root[section].items()) {
       if (name == "model" || value.is_null()) continue;
       std::string key = name;
       std::replace(key.begin(), key.end(), '_', '-');
       keys_.give({.key = key,
                   .value = value == true ? Json() : value,
-                  .place = {static_cast<uint32_t>(file), line_of(import_.request.files[file].text, {section, name})}});
+                  .place = {static_cast<uint32_t>(file), lines.line_of({section, name})}});
     }
   }
 
@@ -84,7 +86,7 @@ class MindspeedRl {
     if (!root.is_object()) return;
     for (const char* section : {"rl_config", "generate_config"}) {
       if (!root.contains(section) || !is_section(root[section], file, section)) continue;
-      give_values(root[section], section, static_cast<uint32_t>(file), import_.request.files[file].text, '.', keys_);
+      give_values(root[section], section, static_cast<uint32_t>(file), import_.request.files[file].text, keys_);
     }
   }
 
@@ -113,11 +115,12 @@ class MindspeedRl {
   }
 
   void read_devices() {
-    const auto devices = keys_.integer_if("rl_config.actor_resource.num_npus", "devices of the actor");
+    const auto devices =
+        keys_.integer_if("rl_config.actor_resource.num_npus", "devices of the actor", {1, kMostDevices});
     Cluster& cluster = import_.plan.cluster;
     const ImportRequest& request = import_.request;
     if (devices && !request.nodes && !request.devices_per_node) {
-      if (*devices % cluster.devices_per_node == 0 && *devices / cluster.devices_per_node <= kMostNodes) {
+      if (*devices % cluster.devices_per_node == 0) {
         cluster.nodes = *devices / cluster.devices_per_node;
       } else if (*devices < cluster.devices_per_node) {
         cluster.nodes = 1;

@@ -26,11 +26,9 @@ Result<std::vector<size_t>> read_arguments(const ImportRequest& request, Importe
 /// A JSON or YAML document of another system: anchors stand for what they name, includes are refused, and of a key that
 /// stands twice the last value counts, with a note.
 Result<Document> foreign_document(const SettingsFile& file, ImportedKeys& keys);
-/// Every value of a document by its path: "parallel_config.data_parallel". Lists stay whole.
-void give_values(const Json& root, const std::string& prefix, uint32_t file, std::string_view text, char separator,
+/// Every value of a document, or of a section of it, by its path: "parallel_config.data_parallel". Lists stay whole.
+void give_values(const Json& root, const std::string& section, uint32_t file, std::string_view text,
                  ImportedKeys& keys);
-/// The line of a key in a YAML or JSON text, by its path; 0 where it is not found.
-uint32_t line_of(std::string_view text, const std::vector<std::string>& path);
 
 /// num-layers, hidden-size and the like as a Hugging Face configuration, where they are given.
 void read_megatron_shape(Import& import);
@@ -39,6 +37,14 @@ std::optional<Error> choose_model(Import& import);
 
 /// Nodes and devices from the launcher's arguments, else the cluster's.
 void read_world(Import& import);
+/// How many there are, and the setting that says it.
+struct NamedCount {
+  std::string key;
+  int64_t count = 1;
+};
+/// The cluster with so many nodes of so many devices, and the plan's world; a complaint, and one node, where no plan
+/// has so many.
+void set_world(Import& import, const NamedCount& nodes, const NamedCount& devices_per_node);
 /// Degrees, stages, batch, recomputation, ZeRO and precision of the llm.
 void read_megatron_plan(Import& import);
 /// Rate and schedule, optimizer, steps, seed, checkpoints.
@@ -68,6 +74,8 @@ void set_workload(Import& import, int64_t batch, std::optional<int64_t> sequence
 
 /// The parts of a module that follow from its degrees: ranks, axes, and a shape of recomputation.
 void place_on_all_ranks(int64_t world_size, ModulePlan& module);
+/// A complaint where a module has more chunks than layers: no table of so many is made, and its pipeline has one rank.
+bool has_too_many_chunks(Import& import, const std::string& key, ModulePlan& module, int64_t num_layers);
 /// The same number of layers in every chunk; a complaint where that is not possible.
 void spread_layers(Import& import, const std::string& key, ModulePlan& module, int64_t num_layers);
 /// The first blocks of every chunk, or all where it has fewer.

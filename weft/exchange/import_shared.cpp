@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/product.h"
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
+#include "weft/meaning/training_ranges.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -90,13 +92,29 @@ void read_world(Import& import) {
   const int64_t nodes = count("nnodes", "nodes of the cluster", request.nodes, cluster.nodes);
   const int64_t devices =
       count("nproc-per-node", "devices of a node", request.devices_per_node, cluster.devices_per_node);
-  constexpr int64_t kMostDevices = 1024;
-  if (nodes > kMostNodes) keys.complain("nnodes", fmt::format("is {}, at most {} can be planned", nodes, kMostNodes));
-  if (devices > kMostDevices)
-    keys.complain("nproc-per-node", fmt::format("is {}, at most {} can be planned", devices, kMostDevices));
-  cluster.nodes = std::clamp<int64_t>(nodes, 1, kMostNodes);
-  if (devices >= 1 && devices <= kMostDevices && devices != cluster.devices_per_node)
-    set_devices_per_node(devices, cluster);
+  set_world(import, {request.nodes ? "--nodes" : "nnodes", nodes},
+            {request.devices_per_node ? "--devices-per-node" : "nproc-per-node", devices});
+}
+
+void set_world(Import& import, const NamedCount& nodes, const NamedCount& devices_per_node) {
+  Cluster& cluster = import.plan.cluster;
+  const auto complain = [&](const NamedCount& setting, int64_t most) {
+    if (setting.count <= most) return false;
+    import.keys.complain(setting.key, fmt::format("is {}, at most {} can be planned", setting.count, most));
+    return true;
+  };
+  bool is_refused = complain(nodes, kMostNodes);
+  is_refused |= complain(devices_per_node, kMostDevicesPerNode);
+  if (!is_refused) {
+    Cluster wanted = cluster;
+    wanted.nodes = nodes.count;
+    if (devices_per_node.count != wanted.devices_per_node) set_devices_per_node(devices_per_node.count, wanted);
+    const auto problem = find_too_many_devices(wanted);
+    if (problem) import.keys.complain(nodes.key, fmt::format("is {}; the cluster {}", nodes.count, *problem));
+    if (!problem) cluster = std::move(wanted);
+    is_refused = problem.has_value();
+  }
+  if (is_refused) cluster.nodes = 1;
   import.plan.world_size = cluster.num_devices();
 }
 
@@ -106,7 +124,19 @@ void place_on_all_ranks(int64_t world_size, ModulePlan& module) {
   if (module.axis_order.empty()) module.axis_order = {"tp", "cp", "dp", "pp"};
 }
 
+bool has_too_many_chunks(Import& import, const std::string& key, ModulePlan& module, int64_t num_layers) {
+  if (product_of({module.pp, module.vpp}) <= std::max<int64_t>(1, num_layers)) return false;
+  import.keys.complain(
+      key, fmt::format("is {} with {}, which is more than the {} layers of {}", module.pp,
+                       module.vpp > 1 ? fmt::format("{} chunks a rank", module.vpp) : "one chunk a rank", num_layers,
+                       name_of(module.kind)));
+  module.pp = module.vpp = 1;
+  module.layers = {{num_layers}};
+  return true;
+}
+
 void spread_layers(Import& import, const std::string& key, ModulePlan& module, int64_t num_layers) {
+  if (has_too_many_chunks(import, key, module, num_layers)) return;
   const int64_t chunks = module.pp * module.vpp;
   if (num_layers % chunks != 0) {
     import.keys.complain(
@@ -183,6 +213,11 @@ void set_config(const TrainingNumbers& numbers, Import& import) {
   }
   if (!numbers.learning_rate) {
     import.no_config = "they do not say the learning rate";
+    return;
+  }
+  if (*steps > kStepRange.max) {
+    import.keys.complain("steps",
+                         fmt::format("come to {} by the files, at most {} can be trained", *steps, kStepRange.max));
     return;
   }
   const double peak = *numbers.learning_rate;

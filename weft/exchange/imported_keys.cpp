@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/fields.h"
 #include "weft/base/text.h"
 
 namespace weft {
 namespace {
 
-/// Arguments of a command line are texts, values of a YAML file have types: both may say a number.
+/// Arguments of a command line are texts, values of a YAML file have types: both may say a number. YAML's .nan and .inf
+/// are none.
 std::optional<double> number_in(const Json& value) {
-  if (value.is_number()) return value.get<double>();
+  if (value.is_number()) return std::isfinite(value.get<double>()) ? std::optional(value.get<double>()) : std::nullopt;
   if (!value.is_string()) return std::nullopt;
   std::string text = value.get<std::string>();
   std::erase(text, '_');  // 1_000 is a number to Python
@@ -26,19 +26,13 @@ std::optional<double> number_in(const Json& value) {
   return number;
 }
 
-/// No setting is larger.
-constexpr int64_t kMostInteger = 1'000'000'000'000'000;
+std::string needed_text(NumberRange range) {
+  return range.min == ImportedKeys::kAllNumbers.min ? "a number"
+                                                    : fmt::format("a number from {} to {}", range.min, range.max);
+}
 
-std::optional<int64_t> integer_in(const Json& value) {
-  if (value.is_number_integer()) {
-    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kMostInteger)) return std::nullopt;
-    const auto number = value.get<int64_t>();
-    return number <= kMostInteger && number >= -kMostInteger ? std::optional(number) : std::nullopt;
-  }
-  const auto number = number_in(value);
-  if (!number || *number != std::floor(*number) || std::abs(*number) > static_cast<double>(kMostInteger))
-    return std::nullopt;
-  return static_cast<int64_t>(*number);
+bool holds(NumberRange range, double value) {
+  return value >= range.min && value <= range.max;
 }
 
 std::optional<bool> truth_in(const Json& value) {
@@ -52,6 +46,19 @@ std::optional<bool> truth_in(const Json& value) {
 }
 
 }  // namespace
+
+std::optional<int64_t> whole_number_in(const Json& value) {
+  constexpr int64_t kMostInteger = ImportedKeys::kMostInteger;
+  if (value.is_number_integer()) {
+    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kMostInteger)) return std::nullopt;
+    const auto number = value.get<int64_t>();
+    return number <= kMostInteger && number >= -kMostInteger ? std::optional(number) : std::nullopt;
+  }
+  const auto number = number_in(value);
+  if (!number || *number != std::floor(*number) || std::abs(*number) > static_cast<double>(kMostInteger))
+    return std::nullopt;
+  return static_cast<int64_t>(*number);
+}
 
 std::string_view name_of(KeyFate fate) {
   constexpr std::string_view kNames[] = {"read", "default", "ignored", "not understood"};
@@ -104,12 +111,12 @@ const ImportedKeys::Given* ImportedKeys::take(const std::string& key, const std:
   return nullptr;
 }
 
-int64_t ImportedKeys::integer(const std::string& key, int64_t usual, const std::string& meaning, int64_t least) {
+int64_t ImportedKeys::integer(const std::string& key, int64_t usual, const std::string& meaning, IntegerRange range) {
   if (!has(key)) {
     list(key, std::to_string(usual), KeyFate::kDefault, meaning);
     return usual;
   }
-  return integer_if(key, meaning, least).value_or(usual);
+  return integer_if(key, meaning, range).value_or(usual);
 }
 
 int64_t ImportedKeys::factor(const std::string& key, int64_t usual, const std::string& meaning) {
@@ -120,30 +127,52 @@ int64_t ImportedKeys::factor(const std::string& key, int64_t usual, const std::s
   return usual;
 }
 
-std::optional<int64_t> ImportedKeys::integer_if(const std::string& key, const std::string& meaning, int64_t least) {
+std::optional<int64_t> ImportedKeys::integer_if(const std::string& key, const std::string& meaning,
+                                                IntegerRange range) {
   const Given* given = take(key, meaning);
   if (given == nullptr) return std::nullopt;
-  const auto value = integer_in(given->value);
-  if (value && *value >= least) return value;
-  complain(key, fmt::format("is {}, a whole number from {} to {} is needed", describe_value(given->value), least,
-                            kMostInteger));
+  const auto value = whole_number_in(given->value);
+  if (value && *value >= range.min && *value <= range.max) return value;
+  complain(key, fmt::format("is {}, a whole number from {} to {} is needed", describe_value(given->value), range.min,
+                            range.max));
   return std::nullopt;
 }
 
-double ImportedKeys::number(const std::string& key, double usual, const std::string& meaning) {
+double ImportedKeys::number(const std::string& key, double usual, const std::string& meaning, NumberRange range) {
   if (!has(key)) {
     list(key, fmt::format("{:g}", usual), KeyFate::kDefault, meaning);
     return usual;
   }
-  return number_if(key, meaning).value_or(usual);
+  return number_if(key, meaning, range).value_or(usual);
 }
 
-std::optional<double> ImportedKeys::number_if(const std::string& key, const std::string& meaning) {
+std::optional<double> ImportedKeys::number_if(const std::string& key, const std::string& meaning, NumberRange range) {
   const Given* given = take(key, meaning);
   if (given == nullptr) return std::nullopt;
   const auto value = number_in(given->value);
-  if (!value) complain(key, fmt::format("is {}, a number is needed", describe_value(given->value)));
-  return value;
+  if (value && holds(range, *value)) return value;
+  complain(key, fmt::format("is {}, {} is needed", describe_value(given->value), needed_text(range)));
+  return std::nullopt;
+}
+
+std::optional<std::vector<double>> ImportedKeys::numbers_if(const std::string& key, const std::string& meaning,
+                                                            const std::vector<NumberRange>& ranges) {
+  const Given* given = take(key, meaning);
+  if (given == nullptr) return std::nullopt;
+  if (!given->value.is_array() || given->value.size() != ranges.size()) {
+    complain(key, fmt::format("is {}, a list of {} numbers is needed", describe_value(given->value), ranges.size()));
+    return std::nullopt;
+  }
+  std::vector<double> numbers;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const auto number = number_in(given->value[i]);
+    if (!number || !holds(ranges[i], *number)) {
+      complain(key, fmt::format("has {}, {} is needed", describe_value(given->value[i]), needed_text(ranges[i])));
+      return std::nullopt;
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
 }
 
 std::string ImportedKeys::text(const std::string& key, const std::string& usual, const std::string& meaning) {

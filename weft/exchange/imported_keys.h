@@ -1,13 +1,16 @@
 #pragma once
 
+#include <cfloat>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "weft/base/fields.h"
 #include "weft/base/json.h"
 #include "weft/exchange/shell_script.h"
 #include "weft/meaning/violation.h"
+#include "weft/spec/cluster.h"
 
 namespace weft {
 
@@ -40,6 +43,14 @@ class ImportedKeys {
     Place place;
   };
 
+  /// No setting is larger.
+  static constexpr int64_t kMostInteger = 1'000'000'000'000'000;
+  static constexpr IntegerRange kUsualIntegers{1, kMostInteger};
+  static constexpr IntegerRange kWithZero{0, kMostInteger};
+  static constexpr NumberRange kAllNumbers{-DBL_MAX, DBL_MAX};
+  /// Of ranks along an axis: no more than devices.
+  static constexpr IntegerRange kDegrees{1, kMostDevices};
+
   explicit ImportedKeys(std::vector<std::string> file_names) : file_names_(std::move(file_names)) {}
 
   /// A later value takes the place of an earlier one, as it does in the systems that are read.
@@ -48,12 +59,17 @@ class ImportedKeys {
   const Given* find(const std::string& key) const;
 
   /// The value, or what the system takes where nothing is given; both are listed with their meaning.
-  int64_t integer(const std::string& key, int64_t usual, const std::string& meaning, int64_t least = 1);
-  std::optional<int64_t> integer_if(const std::string& key, const std::string& meaning, int64_t least = 1);
+  int64_t integer(const std::string& key, int64_t usual, const std::string& meaning,
+                  IntegerRange range = kUsualIntegers);
+  std::optional<int64_t> integer_if(const std::string& key, const std::string& meaning,
+                                    IntegerRange range = kUsualIntegers);
   /// A whole number that a batch is the product of: above 0, and none whose products overflow.
   int64_t factor(const std::string& key, int64_t usual, const std::string& meaning);
-  double number(const std::string& key, double usual, const std::string& meaning);
-  std::optional<double> number_if(const std::string& key, const std::string& meaning);
+  double number(const std::string& key, double usual, const std::string& meaning, NumberRange range = kAllNumbers);
+  std::optional<double> number_if(const std::string& key, const std::string& meaning, NumberRange range = kAllNumbers);
+  /// A list of so many numbers, each with its range.
+  std::optional<std::vector<double>> numbers_if(const std::string& key, const std::string& meaning,
+                                                const std::vector<NumberRange>& ranges);
   std::string text(const std::string& key, const std::string& usual, const std::string& meaning);
   std::optional<std::string> text_if(const std::string& key, const std::string& meaning);
   /// One of these words. The first is usual.
@@ -93,6 +109,9 @@ class ImportedKeys {
   std::vector<Violation> complaints_;
   std::vector<std::string> notes_;
 };
+
+/// The whole number that a value of another system is, none beyond kMostInteger.
+std::optional<int64_t> whole_number_in(const Json& value);
 
 /// A value as tables show it.
 std::string value_text(const Json& value);

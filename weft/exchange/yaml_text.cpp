@@ -3,6 +3,11 @@
 namespace weft {
 namespace {
 
+/// Names that a caller gives can be of any bytes.
+std::string text_of(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 void write_yaml(const Json& mapping, size_t depth, bool is_raw, std::string& text) {
   for (const auto& [key, value] : mapping.items()) {
     text += std::string(2 * depth, ' ') + key + ":";
@@ -10,7 +15,7 @@ void write_yaml(const Json& mapping, size_t depth, bool is_raw, std::string& tex
       text += "\n";
       write_yaml(value, depth + 1, is_raw, text);
     } else {
-      text += " " + (value.is_string() && is_raw ? value.get<std::string>() : value.dump()) + "\n";
+      text += " " + (value.is_string() && is_raw ? value.get<std::string>() : text_of(value)) + "\n";
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/base/product.h"
 #include "weft/base/text.h"
 #include "weft/meaning/macro_batch.h"
 #include "weft/meaning/plan_schedule.h"
@@ -26,15 +27,6 @@
 
 namespace weft {
 namespace {
-
-/// Settings that nobody has checked yet can be anything: a product that does not fit stays at the largest number.
-int64_t product_of(std::initializer_list<int64_t> factors) {
-  int64_t product = 1;
-  for (const int64_t factor : factors) {
-    if (__builtin_mul_overflow(product, factor, &product)) return INT64_MAX;
-  }
-  return product;
-}
 
 /// The divisors of a number that are nearest to a value, one on each side: "2 and 4".
 std::string nearest_divisors(int64_t number, int64_t value) {
@@ -430,6 +422,8 @@ class Checker {
   }
 
   void check_coverage() {
+    if (plan_.world_size < 1 || plan_.world_size > kMostDevices)
+      return add("world_size", fmt::format("is {}, from 1 to {} is needed", plan_.world_size, kMostDevices));
     std::vector<bool> used(static_cast<size_t>(plan_.world_size), false);
     for (const ModulePlan& module : plan_.modules) {
       for (const int64_t rank : module.ranks) {
@@ -566,7 +560,8 @@ Error to_error(const std::vector<Violation>& violations, std::string_view verdic
   const Violation& first = violations.front();
   if (violations.size() == 1) return {.field = first.field, .problem = first.message};
   std::string lines;
-  for (const Violation& violation : violations) lines += fmt::format("  {}: {}\n", violation.field, violation.message);
+  for (const Violation& violation : violations)
+    lines += fmt::format("  {}\n", printable_line(fmt::format("{}: {}", violation.field, violation.message)));
   return {
       .field = first.field,
       .problem = fmt::format("and {} {}", counted(static_cast<int64_t>(violations.size()) - 1, "other field"), verdict),

@@ -20,7 +20,7 @@ namespace {
 
 const std::array<std::string, 5> kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
 
-constexpr IntegerRange kDegreeRange{1, 1'000'000};
+constexpr IntegerRange kDegreeRange{1, kMostDevices};
 constexpr IntegerRange kCountRange{0, 1'000'000'000};
 constexpr NumberRange kFiniteRange{0, 1e18};
 
@@ -259,7 +259,7 @@ Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
   const Document cluster = take_carried(fields, "cluster", "spec", document.source, cluster_name);
   const Document workload = take_carried(fields, "workload", "spec", document.source, workload_name);
   Plan plan;
-  plan.world_size = fields.integer("world_size", kDegreeRange);
+  plan.world_size = fields.integer("world_size", {1, kMostDevices});
   Fields modules = fields.object("modules");
   for (const ModuleKind kind : kModuleKinds) {
     const std::string name(name_of(kind));
@@ -333,7 +333,8 @@ Json plan_to_json(const Plan& plan) {
 }
 
 std::string plan_to_text(const Plan& plan) {
-  return plan_to_json(plan).dump(1) + "\n";
+  // Names that a caller gives can be of any bytes.
+  return plan_to_json(plan).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
 
@@ -16,6 +17,7 @@ constexpr NumberRange kLatencyRange{0, 1e6};
 constexpr NumberRange kMemoryRange{1e-3, 1e6};
 constexpr NumberRange kRateRange{1e-6, 1e6};
 constexpr NumberRange kPowerRange{0.1, 1e6};
+constexpr int64_t kMostCardsPerNode = 1024;
 
 Link read_link(Fields& fields) {
   return {.bandwidth_gb_per_s = fields.number("bandwidth_gb_per_s", kBandwidthRange),
@@ -82,9 +84,16 @@ Json to_json(const Cluster& c) {
   return json;
 }
 
+std::optional<std::string> find_too_many_devices(const Cluster& c) {
+  if (c.num_devices() <= kMostDevices) return std::nullopt;
+  return fmt::format("has {} × {} = {}, at most {} can be planned", counted(c.nodes, "node"), c.devices_per_node,
+                     counted(c.num_devices(), "device"), kMostDevices);
+}
+
 void set_devices_per_node(int64_t devices, Cluster& cluster) {
   const double share = static_cast<double>(devices) / static_cast<double>(cluster.devices_per_node);
-  cluster.cards_per_node = std::max<int64_t>(1, std::llround(share * static_cast<double>(cluster.cards_per_node)));
+  const int64_t cards = std::llround(share * static_cast<double>(cluster.cards_per_node));
+  cluster.cards_per_node = std::clamp<int64_t>(cards, 1, kMostCardsPerNode);
   cluster.devices_per_node = devices;
 }
 
@@ -95,14 +104,16 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
   Cluster cluster;
   cluster.name = fields.text_or("name", std::move(default_name));
   cluster.nodes = fields.integer("nodes", {1, kMostNodes});
-  cluster.devices_per_node = fields.integer("devices_per_node", {1, 1024});
+  cluster.devices_per_node = fields.integer("devices_per_node", {1, kMostDevicesPerNode});
+  if (const auto problem = find_too_many_devices(cluster))
+    fields.complain("nodes", fmt::format("is {}; the cluster {}", cluster.nodes, *problem), "Give fewer nodes.");
   cluster.device = read_device(fields.object("device"));
   Fields links = fields.object("links");
   Fields within = links.object("within_node");
   Fields between = links.object("between_nodes");
   cluster.within_node = read_link(within);
   cluster.between_nodes = read_link(between);
-  cluster.cards_per_node = between.integer("cards_per_node", {1, 1024});
+  cluster.cards_per_node = between.integer("cards_per_node", {1, kMostCardsPerNode});
   if (links.has("host")) {
     Fields host = links.object("host");
     cluster.host = read_link(host);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,14 +52,20 @@ struct Cluster {
   int64_t num_devices() const { return nodes * devices_per_node; }
 };
 
-/// The most nodes that a cluster may have, in its file or by override.
-inline constexpr int64_t kMostNodes = 1'000'000;
+/// Plans list the ranks of every module: a cluster has no more devices than that stays small for, whether its file says
+/// how many there are, an option or another system's settings.
+inline constexpr int64_t kMostDevices = 1'000'000;
+inline constexpr int64_t kMostNodes = kMostDevices;  ///< of one device each
+inline constexpr int64_t kMostDevicesPerNode = 1024;
 
 /// Unknown keys are rejected.
 Result<Cluster> read_cluster(const Document& document, std::string default_name);
 /// The inverse of read_cluster.
 Json to_json(const Cluster& cluster);
 Result<Cluster> read_cluster_file(const std::filesystem::path& path);
+
+/// What is wrong with a cluster that has more devices than plans may have.
+std::optional<std::string> find_too_many_devices(const Cluster& cluster);
 
 /// Larger or smaller nodes of the same devices and links, with network cards in proportion.
 void set_devices_per_node(int64_t devices, Cluster& cluster);

@@ -110,5 +110,26 @@ TEST(Scenarios, AnUnknownNameIsGuessed) {
   EXPECT_NE(Scenarios("/nowhere").model("x").error().message().find("set WEFT_SCENARIOS"), std::string::npos);
 }
 
+TEST(Cluster, HasNoMoreDevicesThanPlansMayHave) {
+  EXPECT_EQ(finding_with("nodes: 2", "nodes: 125001"),
+            "c.yaml: nodes: is 125001; the cluster has 125001 nodes × 8 = 1000008 devices, at most 1000000 can be "
+            "planned. Give fewer nodes.");
+  const auto cluster = kScenarios.cluster("dgx_h100", 200'000);
+  ASSERT_FALSE(cluster.ok());
+  EXPECT_EQ(cluster.error().message(),
+            "--nodes: the cluster has 200000 nodes × 8 = 1600000 devices, at most 1000000 can be planned. Give fewer "
+            "nodes, or smaller ones.");
+  EXPECT_EQ(kScenarios.cluster("dgx_h100", 1000, 1024).error().source, "--nodes");
+  EXPECT_EQ(kScenarios.cluster("dgx_h100", 100'000, 2)->num_devices(), 200'000);
+}
+
+TEST(Cluster, OfLargerNodesIsOneThatCanBeReadAgain) {
+  Cluster cluster = *kScenarios.cluster("dgx_h100");
+  set_devices_per_node(1, cluster);
+  cluster.cards_per_node = 8;
+  set_devices_per_node(kMostDevicesPerNode, cluster);
+  EXPECT_TRUE(read_cluster({.source = "c", .root = to_json(cluster)}, "c").ok());
+}
+
 }  // namespace
 }  // namespace weft

@@ -111,10 +111,17 @@ Result<Model> Scenarios::model(const std::string& given) const {
   return read_model_file(path);
 }
 
-Result<Cluster> Scenarios::cluster(const std::string& given, std::optional<int64_t> nodes) const {
+Result<Cluster> Scenarios::cluster(const std::string& given, std::optional<int64_t> nodes,
+                                   std::optional<int64_t> devices_per_node) const {
   WEFT_TRY(const std::filesystem::path path, locate("clusters", given));
   WEFT_TRY(Cluster cluster, read_cluster_file(path));
   if (nodes) cluster.nodes = *nodes;
+  if (devices_per_node) set_devices_per_node(*devices_per_node, cluster);
+  if (const auto problem = find_too_many_devices(cluster)) {
+    return Error{.source = nodes ? "--nodes" : "--devices-per-node",
+                 .problem = fmt::format("the cluster {}", *problem),
+                 .advice = "Give fewer nodes, or smaller ones."};
+  }
   return cluster;
 }
 

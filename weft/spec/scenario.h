@@ -19,7 +19,9 @@ class Scenarios {
 
   /// `given` is a path to a file or folder, or a name in models/.
   Result<Model> model(const std::string& given) const;
-  Result<Cluster> cluster(const std::string& given, std::optional<int64_t> nodes = std::nullopt) const;
+  /// With other numbers of nodes and of their devices, where options give them.
+  Result<Cluster> cluster(const std::string& given, std::optional<int64_t> nodes = std::nullopt,
+                          std::optional<int64_t> devices_per_node = std::nullopt) const;
   Result<Workload> workload(const std::string& given) const;
 
   const std::filesystem::path& root() const { return root_; }
