@@ -80,8 +80,10 @@ void AddedTokens::split(std::string_view text, std::vector<Part>& parts) const {
           if (!is_space(utf8_at(text, before).code)) break;
           begin = before;
         }
+        begin = std::max(begin, done);
       }
       if (token->takes_right) end = end_of_spaces(end);
+      if (begin >= end) continue;  // the token before has taken these blanks
       if (done < begin) parts.push_back({done, begin, -1});
       parts.push_back({begin, end, token->id});
       done = end;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -103,6 +104,17 @@ TEST(AddedTokens, TheLongestThatBeginsAtAPlaceIsFound) {
     }
     EXPECT_EQ(found, expected) << text;
   }
+}
+
+TEST(AddedTokens, BlanksOnBothSidesBelongToOneToken) {
+  // What the tokenizers library gives.
+  const auto num_found = [](const AddedToken& token, const std::string& text) {
+    std::vector<AddedTokens::Part> parts;
+    AddedTokens({token}).split(text, parts);
+    return std::count_if(parts.begin(), parts.end(), [](const AddedTokens::Part& part) { return part.id == 7; });
+  };
+  EXPECT_EQ(num_found({.id = 7, .content = " ", .takes_left = true, .takes_right = true}, "a    a  "), 2);
+  EXPECT_EQ(num_found({.id = 7, .content = " ", .takes_right = true}, "a    a  "), 6);
 }
 
 TEST(AddedTokens, JoinersBelongToWords) {
