@@ -3,15 +3,16 @@
     python3 -m venv env && env/bin/pip install tokenizers==0.23.3
     env/bin/python scripts/make_unicode_tables.py
 
-Categories are asked of its regex engine and forms of its normalizers, code point by code point, so that the tables are of the
-Unicode versions that it was built with. Python's own tables are used only to find one mark of every combining class.
+Categories are asked of its regex engine, words of its added tokens and forms of its normalizers, code point by code
+point, so that the tables are of the Unicode versions that it was built with. Python's own tables are used only to find
+one mark of every combining class.
 """
 
 import sys
 import unicodedata
 from pathlib import Path
 
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 OUTPUT = Path(__file__).resolve().parent.parent / "weft/data/text/unicode_tables.cpp"
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
@@ -26,6 +27,19 @@ def members(pattern):
         text = "".join(map(chr, POINTS[begin : begin + CHUNK]))
         for piece, _ in outside.pre_tokenize_str(text):
             found.update(map(ord, piece))
+    return found
+
+
+def words():
+    """The code points beside which an added token is no word by itself. Another engine than that of patterns says so."""
+    tokenizer = Tokenizer(models.BPE(vocab={"?": 0}, merges=[], unk_token="?"))
+    tokenizer.add_tokens([AddedToken("ab", single_word=True, normalized=False)])
+    token = tokenizer.token_to_id("ab")
+    found = set()
+    for begin in range(0, len(POINTS), CHUNK):
+        points = POINTS[begin : begin + CHUNK]
+        encodings = tokenizer.encode_batch([chr(c) + "ab" for c in points])
+        found.update(c for c, encoding in zip(points, encodings) if token not in encoding.ids)
     return found
 
 
@@ -165,7 +179,7 @@ def main():
         "kNumbers": packed_ranges(members(r"\p{N}")),
         "kMarks": packed_ranges(members(r"\p{M}")),
         "kSpaces": packed_ranges(members(r"\s")),
-        "kWords": packed_ranges(members(r"\w")),
+        "kWords": packed_ranges(words()),
         "kCanonical": packed_decompositions(canonical),
         "kCompatible": packed_decompositions(compatible),
         "kClasses": packed_classes(combining_classes()),

@@ -11,7 +11,12 @@ using namespace weft;
 int weft::fuzz_conversations(const uint8_t* data, size_t size) {
   if (const Result<Document> document = document_of(data, size)) {
     const Result<DataSettings> settings = read_data_settings(*document, "/nowhere");
-    if (!settings) claim_good_message(settings);
+    if (!settings) {
+      claim_good_message(settings);
+    } else {
+      claim(!settings->files.empty());
+      for (const DataFile& file : settings->files) claim(file.file.native().find('\0') == std::string::npos);
+    }
   }
   char path[] = "/tmp/weft_fuzz_XXXXXX";
   const int descriptor = mkstemp(path);

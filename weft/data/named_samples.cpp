@@ -61,11 +61,18 @@ Error refused(const std::string& source, const std::string& input, std::string p
 
 /// The file, or those of a folder by their names.
 Result<std::vector<std::filesystem::path>> files_of(const NamedFile& file, const std::string& source) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(file.path, ignored)) return std::vector<std::filesystem::path>{file.path};
+  std::error_code problem;
+  if (!std::filesystem::is_directory(file.path, problem)) return std::vector<std::filesystem::path>{file.path};
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(file.path, ignored)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::filesystem::directory_iterator entry(file.path, problem);
+  for (; !problem && entry != std::filesystem::directory_iterator(); entry.increment(problem)) {
+    if (entry->path().extension() == ".safetensors") files.push_back(entry->path());
+  }
+  if (problem) {
+    return refused(
+        source, file.input,
+        fmt::format("is {}, a folder that cannot be read: {}", in_quotes(file.path.string()), problem.message()),
+        "Check the path and its permissions.");
   }
   std::sort(files.begin(), files.end());
   if (files.empty())

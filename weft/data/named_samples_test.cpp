@@ -1,6 +1,7 @@
 #include "weft/data/named_samples.h"
 
 #include <set>
+#include <unistd.h>
 
 #include "tests/support/weights/example_files.h"
 #include "weft/weights/safetensors_writer.h"
@@ -46,6 +47,15 @@ class NamedSamplesTest : public testing::Test {
   ScratchFolder folder_;
   std::vector<SkippedSample> skipped_;
 };
+
+TEST_F(NamedSamplesTest, AFolderThatCannotBeReadSaysSo) {
+  if (geteuid() == 0) GTEST_SKIP() << "root reads every folder";
+  std::filesystem::create_directory(folder_ / "ids");
+  std::filesystem::permissions(folder_ / "ids", std::filesystem::perms::none);
+  EXPECT_NE(refusal({{"ids", folder_ / "ids", "ids"}}).find("a folder that cannot be read: Permission denied"),
+            std::string::npos);
+  std::filesystem::permissions(folder_ / "ids", std::filesystem::perms::owner_all);
+}
 
 TEST_F(NamedSamplesTest, GivesEverySampleOfAllFilesOnceAnEpochWithItsInputsTogether) {
   std::filesystem::create_directory(folder_ / "ids");

@@ -82,9 +82,15 @@ class ConversationReader {
       return wrong(field, fmt::format("is the address {}, files are read", in_quotes(text)), "Download the file.");
     if (text.find('\0') != std::string::npos) return wrong(field, "has a zero byte in its path", "Give a path.");
     const std::filesystem::path path = std::filesystem::path(text).lexically_normal();
-    std::error_code ignored;
-    const std::filesystem::path whole = std::filesystem::weakly_canonical(folder_ / path, ignored);
-    const std::filesystem::path root = std::filesystem::weakly_canonical(folder_, ignored);
+    std::error_code unknown, no_root;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(folder_ / path, unknown);
+    const std::filesystem::path root = std::filesystem::weakly_canonical(folder_, no_root);
+    if (unknown || no_root) {
+      return wrong(field,
+                   fmt::format("is {}, which cannot be looked up in {}: {}", in_quotes(text),
+                               in_quotes(folder_.string()), (unknown ? unknown : no_root).message()),
+                   "Check the path and its permissions.");
+    }
     const std::filesystem::path inside = whole.lexically_relative(root);
     // A link may lead out of the folder, too.
     if (path.is_absolute() || path.empty() || *path.begin() == ".." || inside.empty() || *inside.begin() == "..") {
@@ -96,7 +102,7 @@ class ConversationReader {
     return folder_ / path;
   }
 
-  std::optional<Error> add_media(MediaKind kind, const Json& value, const std::string& field) {
+  Result<MediaReference> reference_of(MediaKind kind, const Json& value, const std::string& field) const {
     MediaReference reference{.kind = kind, .files = {}};
     const bool is_frames = value.is_array();
     if (is_frames && (kind != MediaKind::kVideo || value.empty() || value.size() > kMostFrames)) {
@@ -104,11 +110,16 @@ class ConversationReader {
                    fmt::format("Give one file, or of a video up to {} frames.", kMostFrames));
     }
     for (size_t i = 0; i < (is_frames ? value.size() : 1); ++i) {
-      Result<std::filesystem::path> file = file_of(is_frames ? value[i] : value, field);
-      if (!file) return file.error();
-      reference.files.push_back(*std::move(file));
+      WEFT_TRY(std::filesystem::path file, file_of(is_frames ? value[i] : value, field));
+      reference.files.push_back(std::move(file));
     }
-    media_of(kind).push_back(std::move(reference));
+    return reference;
+  }
+
+  std::optional<Error> add_media(MediaKind kind, const Json& value, const std::string& field) {
+    Result<MediaReference> reference = reference_of(kind, value, field);
+    if (!reference) return reference.error();
+    media_of(kind).push_back(*std::move(reference));
     return std::nullopt;
   }
 
@@ -162,6 +173,7 @@ class ConversationReader {
            std::find(placed_.begin(), placed_.end(), kind) != placed_.end();
   }
 
+  /// The column's next file.
   void use(MediaKind kind) {
     const size_t number = used_[kind]++;
     if (number < media_of(kind).size()) conversation_.media.push_back(media_of(kind)[number]);
@@ -247,12 +259,14 @@ class ConversationReader {
     }
     for (const MediaKind kind : kMediaKinds) {
       if (type != name_of(kind)) continue;
+      parts.push_back({{"type", type}});
       for (const char* key : {"path", name_of(kind).c_str()}) {
         if (!part.contains(key)) continue;
-        if (auto error = add_media(kind, part[key], field)) return error;
-        break;
+        Result<MediaReference> own = reference_of(kind, part[key], field);
+        if (!own) return own.error();
+        conversation_.media.push_back(*std::move(own));
+        return std::nullopt;
       }
-      parts.push_back({{"type", type}});
       use(kind);
       return std::nullopt;
     }
@@ -261,11 +275,20 @@ class ConversationReader {
   }
 
   std::optional<Error> read_single_turns() {
+    for (const std::string* name : {&columns_.prompt, &columns_.query, &columns_.response}) {
+      if (const Json* value = column(*name); value != nullptr && !value->is_string())
+        return wrong(*name, fmt::format("is {}, a text is needed", describe_value(*value)), "Check the record.");
+    }
     const auto text = [&](const std::string& name) {
       const Json* value = column(name);
-      return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+      return value == nullptr ? std::string() : value->get<std::string>();
     };
-    if (const Json* history = column(columns_.history); history != nullptr && history->is_array()) {
+    if (const Json* history = column(columns_.history); history != nullptr && *history != "") {
+      if (!history->is_array()) {
+        return wrong(columns_.history,
+                     fmt::format("is {}, a list of pairs of texts is needed", describe_value(*history)),
+                     "Check the record.");
+      }
       for (const Json& pair : *history) {
         if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
           return wrong(columns_.history, "is not a list of pairs of texts", "Check the record.");

@@ -18,15 +18,20 @@ constexpr int64_t kShownRecords = 16;
 
 /// A problem without the names and numbers of its sample, so that many of a kind are counted together.
 std::string kind_of_problem(const Error& error) {
+  const std::string& text = error.problem;
+  const auto is_in_word = [&](size_t i) {
+    return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i]));
+  };
   std::string kind;
   bool in_name = false;
-  for (const char c : error.problem) {
-    if (c == '\'') {
+  for (size_t i = 0; i < text.size(); ++i) {
+    // An apostrophe stands behind a letter, and a name's end before none.
+    if (text[i] == '\'' && !is_in_word(in_name ? i + 1 : i - 1)) {
       in_name = !in_name;
       if (in_name) kind += "'...'";
     } else if (!in_name) {
-      const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
-      if (!is_digit || kind.empty() || kind.back() != '#') kind += is_digit ? '#' : c;
+      const bool is_digit = std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+      if (!is_digit || kind.empty() || kind.back() != '#') kind += is_digit ? '#' : text[i];
     }
   }
   return printable(kind, 120);

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <set>
+#include <sys/resource.h>
 
 #include <gtest/gtest.h>
 
@@ -133,6 +134,51 @@ TEST(Conversations, LinksOutOfTheFolderAreRefused) {
   EXPECT_NE(conversation.error().message().find("leaves the folder"), std::string::npos);
 }
 
+TEST(Conversations, APartsOwnFileIsItsOwn) {
+  const auto conversation = *read_text(
+      R"({"audios":["column.wav"],"messages":[{"role":"user","content":[{"type":"audio","path":"part.wav"},
+        {"type":"text","text":"or"},{"type":"audio"}]},{"role":"assistant","content":"A."}]})",
+      "messages");
+  ASSERT_EQ(conversation.media.size(), 2u);
+  EXPECT_EQ(conversation.media[0].files.front(), "/data/part.wav");
+  EXPECT_EQ(conversation.media[1].files.front(), "/data/column.wav");
+  const auto without = read_text(
+      R"({"messages":[{"role":"user","content":[{"type":"audio","path":"part.wav"},{"type":"audio"}]},
+        {"role":"assistant","content":"A."}]})",
+      "messages");
+  ASSERT_FALSE(without);
+  EXPECT_NE(without.error().message().find("0 audio files and 1 places"), std::string::npos);
+  const auto unused = read_text(
+      R"({"audios":["column.wav"],"messages":[{"role":"user","content":[{"type":"audio","path":"part.wav"}]},
+        {"role":"assistant","content":"A."}]})",
+      "messages");
+  ASSERT_FALSE(unused);
+  EXPECT_NE(unused.error().message().find("1 audio files and 0 places"), std::string::npos);
+}
+
+TEST(Conversations, SingleTurnsAreTexts) {
+  const auto problem = [](const std::string& column) {
+    const auto read = read_text(R"({"instruction":"a","output":"b",)" + column + "}", "alpaca");
+    return read ? std::string("read") : read.error().message();
+  };
+  EXPECT_EQ(problem(R"("input":null,"history":null)"), "read");
+  EXPECT_EQ(problem(R"("input":"","history":"")"), "read");
+  EXPECT_EQ(problem(R"("input":"c","history":[["d","e"]])"), "read");
+  EXPECT_NE(problem(R"("input":["longer question"])").find("input: is a list, a text is needed"), std::string::npos);
+  EXPECT_NE(problem(R"("input":5)").find("input: is the number 5"), std::string::npos);
+  EXPECT_NE(problem(R"("history":"x")").find("history: is the text 'x', a list"), std::string::npos);
+}
+
+TEST(Conversations, APathThatIsTooLongLeavesNoFolder) {
+  const auto conversation = read_text(R"({"images":[")" + std::string(5000, 'a') +
+                                          R"("],"messages":[{"role":"user","content":"<image>"},
+                                            {"role":"assistant","content":"b"}]})",
+                                      "messages");
+  ASSERT_FALSE(conversation);
+  EXPECT_NE(conversation.error().message().find("File name too long"), std::string::npos)
+      << conversation.error().message();
+}
+
 TEST(RecordList, RecordsOfListsAndLinesAreFoundByNumber) {
   const DataFolder folder;
   const std::vector<std::string> records = {R"({"a": "x,]}\"["})", R"([1, {"b": [2]}])", "3", R"("t\\")", "{}"};
@@ -263,6 +309,48 @@ TEST(EncodeConversation, MediaTokensAreRepeatedAndNeverLearnt) {
   EXPECT_NE(refused.error().message().find("no such media"), std::string::npos);
 }
 
+TEST(EncodeConversation, TurnsAreLearntInWhateverOrderTheyAreWritten) {
+  const Json messages = Json::parse(
+      R"([{"role":"user","content":"one"},{"role":"assistant","content":"ab"},{"role":"user","content":"two"},
+          {"role":"assistant","content":"cd"}])");
+  ModelText text = model_text("vision_parts");
+  text.chat = *ChatTemplate::parse(
+      "{% for m in messages|reverse %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}",
+      "t");
+  EXPECT_EQ(learnt(text, messages, LossOn::kAssistant), "cd|ab");
+  EXPECT_EQ(learnt(text, messages, LossOn::kLastTurn), "cd");
+  text.chat = *ChatTemplate::parse(
+      "{% for m in messages %}[{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+      "{% generation %}.{% endgeneration %};{% endgeneration %}{% else %}{{ m.content }}{% endif %}]{% endfor %}",
+      "t");
+  EXPECT_EQ(learnt(text, messages, LossOn::kAssistant), "ab.;|cd.;");
+  EXPECT_EQ(learnt(text, messages, LossOn::kLastTurn), "cd.;");
+}
+
+TEST(EncodeConversation, ASampleThatIsTooLongIsNotMade) {
+  ModelText text = model_text("vision_parts");
+  text.chat = *ChatTemplate::parse("{% for m in messages %}<|a|>{% endfor %}", "t");
+  MediaTokenRule rule;
+  rule.image.id = *text.tokenizer.find("<|a|>");
+  const Conversation conversation{.messages = Json::parse(R"([{"role":"user","content":""}])"),
+                                  .tools = nullptr,
+                                  .media = {{.kind = MediaKind::kImage, .files = {"a.png"}}}};
+  PieceCache cache;
+  const auto peak_kib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const auto before = peak_kib();
+  const auto encoded = encode_conversation(text, *text.chat, rule, {.loss = LossOn::kEverything, .max_tokens = 4096},
+                                           conversation, {{.tokens = 90'000'000}}, cache, "sample");
+  ASSERT_FALSE(encoded);
+  EXPECT_NE(encoded.error().message().find("has 90000000 tokens, but the model's"), std::string::npos)
+      << encoded.error().message();
+  EXPECT_LT(peak_kib() - before, 300 * 1024) << "its tokens alone would take 700 MB";
+}
+
 TEST(SampleOrder, AnEpochSeesEveryRecordOnceAndHeldOutOnesNever) {
   const SampleOrder order(
       {{.num_records = 57, .num_held_out = 5}, {.num_records = 1}, {.num_records = 130, .num_held_out = 13}}, 7);
@@ -349,6 +437,17 @@ TEST(SkipReport, TooManyBrokenSamplesAreAnError) {
   EXPECT_EQ(report.kinds().begin()->second, 6);
   EXPECT_FALSE(report.find_too_many(0.2, "data"));
   EXPECT_TRUE(report.find_too_many(0.1, "data"));
+}
+
+TEST(SkipReport, AnApostropheIsNoName) {
+  SkipReport report;
+  for (const char* problem : {"has 5001 tokens, but the model's max_position_embeddings is 4096",
+                              "has 77 tokens, but the model's max_position_embeddings is 512"})
+    report.add(Error{.source = "f", .problem = problem});
+  report.add(Error{.source = "f", .problem = "lacks 'it's 3.png' of 'x' and the ranks' 4 files"});
+  EXPECT_EQ(report.kinds(),
+            (std::map<std::string, int64_t>{{"has # tokens, but the model's max_position_embeddings is #", 2},
+                                            {"lacks '...' of '...' and the ranks' # files", 1}}));
 }
 
 TEST(Survey, SummariesKeepTheMean) {

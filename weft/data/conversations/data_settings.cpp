@@ -1,16 +1,20 @@
 #include "weft/data/conversations/data_settings.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
 #include "weft/base/text.h"
+#include "weft/base/utf8.h"
 
 namespace weft {
 namespace {
 
+/// Of a file, which say what it is.
+constexpr size_t kBeginningBytes = 1 << 20;
 constexpr IntegerRange kPixelRange{1, int64_t{1} << 40};
 constexpr IntegerRange kTokenCounts{1, 100'000'000};
 constexpr IntegerRange kFrameCounts{1, 1'000'000};
@@ -26,10 +30,23 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
 }
 
+void check_path(Fields& fields, const char* key, const std::string& path, bool may_be_empty = false) {
+  if (path.empty() && !may_be_empty) fields.complain(key, "is empty, a path is needed", "Give a path.");
+  if (path.find('\0') != std::string::npos) fields.complain(key, "has a zero byte in its path", "Give a path.");
+}
+
+/// One of the two, in a set's own words.
+void check_files(Fields& fields, const char* key, const std::vector<DataFile>& files) {
+  if (files.empty()) fields.complain(key, "is empty", "Give at least one file of conversations.");
+}
+
 DataFile read_set(Fields& set, const std::filesystem::path& folder) {
   DataFile data;
-  data.file = below(folder, set.text("file"));
-  data.folder = set.has("folder") ? below(folder, set.text("folder")) : folder_of(data.file);
+  const std::string file = set.text("file"), media = set.text_or("folder", "");
+  check_path(set, "file", file);
+  check_path(set, "folder", media, true);
+  data.file = below(folder, file);
+  data.folder = set.has("folder") ? below(folder, media) : folder_of(data.file);
   data.weight = set.number_or("weight", 0, {1e-9, 1e9});
   if (set.has("form")) data.form = column_presets()[set.choice("form", column_presets())];
   if (set.has("columns")) {
@@ -48,6 +65,12 @@ void read_limits(Fields& fields, DataMediaLimits& limits) {
   limits.image_min_pixels = fields.integer_or("image_min_pixels", 0, kPixelRange);
   limits.video_max_pixels = fields.integer_or("video_max_pixels", 0, kPixelRange);
   limits.video_min_pixels = fields.integer_or("video_min_pixels", 0, kPixelRange);
+  const auto check_order = [&](const char* min_key, int64_t min, const char* max_key, int64_t max) {
+    if (max > 0 && min > max)
+      fields.complain(min_key, fmt::format("is {}, above {}, which is {}", min, max_key, max), "Give a lower one.");
+  };
+  check_order("image_min_pixels", limits.image_min_pixels, "image_max_pixels", limits.image_max_pixels);
+  check_order("video_min_pixels", limits.video_min_pixels, "video_max_pixels", limits.video_max_pixels);
   limits.video_fps = fields.number_or("video_fps", 0, {1e-3, 1000});
 }
 
@@ -62,7 +85,7 @@ void find_endless_rows(Fields& fields, const char* pack, const char* cutoff, con
 DataSettings read_own(Fields& fields, const std::filesystem::path& folder) {
   DataSettings settings;
   for (Fields& set : fields.objects("sets")) settings.files.push_back(read_set(set, folder));
-  if (settings.files.empty()) fields.complain("sets", "is empty", "Give at least one file of conversations.");
+  check_files(fields, "sets", settings.files);
   const auto has_weight = [](const DataFile& file) { return file.weight > 0; };
   const auto num_weights = std::count_if(settings.files.begin(), settings.files.end(), has_weight);
   if (num_weights != 0 && num_weights != std::ssize(settings.files))
@@ -110,6 +133,7 @@ DataSettings read_mindspeed(Fields& fields, const std::filesystem::path& folder)
   }
   // MindSpeed-MM runs where its paths lead from, and looks for media in dataset_dir.
   const std::string media_folder = basic.text_or("dataset_dir", "");
+  check_path(basic, "dataset_dir", media_folder, true);
   trains_on_prompt = basic.flag_or("train_on_prompt", false);
   masks_history = basic.flag_or("mask_history", false);
   settings.encode.cutoff_tokens = basic.integer_or("cutoff_len", 0, kTokenCounts);
@@ -124,11 +148,31 @@ DataSettings read_mindspeed(Fields& fields, const std::filesystem::path& folder)
                          : masks_history  ? LossOn::kLastTurn
                                           : LossOn::kAssistant;
   for (const std::string& file : files) {
+    check_path(basic, "dataset", file);
     data.file = below(folder, file);
     data.folder = media_folder.empty() ? folder_of(data.file) : below(folder, media_folder);
     settings.files.push_back(data);
   }
+  check_files(basic, "dataset", settings.files);
   return settings;
+}
+
+/// Whether a file that is no document, perhaps for its size, holds records: a list, or a record a line. A first line
+/// that is an object by itself is a record; one that only begins an object is of settings with a mistake.
+bool begins_with_records(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kBeginningBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  const bool is_all = file.eof();
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || text[begin] != '{') return begin != std::string::npos && text[begin] == '[';
+  const size_t end = text.find('\n', begin);
+  if (end == std::string::npos && !is_all) return true;  // no settings have so long a line
+  const Result<Document> line =
+      parse_document(with_replacements(text.substr(begin, end - begin)), path.string(), Syntax::kJson);
+  return line && line->root.is_object();
 }
 
 }  // namespace
@@ -176,7 +220,8 @@ Result<DataSettings> read_data_settings_file(const std::filesystem::path& path) 
   std::string extension = path.extension().string();
   const bool is_lines = extension == ".jsonl";
   Result<Document> document = is_lines ? Result<Document>(Error{}) : read_document(path);
-  if (document && document->root.is_object()) {
+  const bool is_yaml = extension == ".yaml" || extension == ".yml";
+  if (document && (is_yaml || !document->root.is_array())) {
     const Json& root = document->root;
     const bool is_record = root.contains("messages") || root.contains("conversations") || root.contains("instruction");
     if (is_record && !root.contains("sets")) {
@@ -186,8 +231,7 @@ Result<DataSettings> read_data_settings_file(const std::filesystem::path& path) 
     }
     return read_data_settings(*document, path.parent_path());
   }
-  const bool is_yaml = extension == ".yaml" || extension == ".yml";
-  if (!document && !is_lines && (is_yaml || extension != ".json")) return document.error();
+  if (!document && !is_lines && (extension != ".json" || !begins_with_records(path))) return document.error();
   DataSettings settings;
   settings.source = path.string();
   settings.files.push_back({.file = path, .folder = folder_of(path)});

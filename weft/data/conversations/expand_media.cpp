@@ -21,31 +21,66 @@ std::string written_for(const Tokenizer& tokenizer, const MediaToken& token, con
   return text;
 }
 
-/// The first place at or after `from` where a placeholder of some kind stands.
-struct Place {
-  size_t begin = std::string::npos;
-  std::string_view placeholder;
+/// Finds placeholders from the left: each kind's next place is kept until it is passed, so that the text is gone
+/// through once for each kind, also for one that does not stand in it.
+class Places {
+ public:
+  struct Place {
+    size_t begin = std::string::npos;
+    std::string_view placeholder;
+  };
+
+  Places(const Tokenizer& tokenizer, const MediaTokenRule& rule, const std::string& text) : text_(text) {
+    for (const MediaToken* token : {&rule.image, &rule.video, &rule.audio}) {
+      if (token->id < 0) continue;
+      const std::string_view written = tokenizer.bytes_of(token->written());
+      next_.push_back({text.find(written), written});
+    }
+  }
+
+  /// The first at or after `from`, which never goes back.
+  Place next(size_t from) {
+    Place first;
+    for (Place& next : next_) {
+      if (next.begin < from) next.begin = text_.find(next.placeholder, from);
+      if (next.begin < first.begin) first = next;
+    }
+    return first;
+  }
+
+ private:
+  const std::string& text_;
+  std::vector<Place> next_;  ///< of each kind
 };
 
-Place next_place(const Tokenizer& tokenizer, const MediaTokenRule& rule, const std::string& text, size_t from) {
-  Place next;
-  for (const MediaToken* token : {&rule.image, &rule.video, &rule.audio}) {
-    if (token->id < 0) continue;
-    const std::string_view written = tokenizer.bytes_of(token->written());
-    if (const size_t begin = text.find(written, from); begin < next.begin) next = {begin, written};
+/// How much longer a text has become up to its places.
+class Growth {
+ public:
+  /// Ascending. What was replaced by less shrinks: sums are right where they wrap.
+  void add(size_t place, size_t bytes) {
+    places_.push_back(place);
+    sums_.push_back((sums_.empty() ? 0 : sums_.back()) + bytes);
   }
-  return next;
-}
+  size_t moved(size_t place) const {
+    const auto behind = std::upper_bound(places_.begin(), places_.end(), place);
+    return behind == places_.begin() ? place : place + sums_[static_cast<size_t>(behind - places_.begin()) - 1];
+  }
+
+ private:
+  std::vector<size_t> places_, sums_;
+};
 
 }  // namespace
 
 ExpandedText expand_media(const Tokenizer& tokenizer, const MediaTokenRule& rule,
                           const std::vector<MediaReference>& media, const std::vector<MediaSize>& sizes,
                           const std::string& text, const std::vector<TextRange>& learnt) {
-  ExpandedText expanded{.text = {}, .inserted = {}, .learnt = learnt};
+  ExpandedText expanded;
+  Places places(tokenizer, rule, text);
+  Growth growth;
   size_t from = 0;
   for (size_t i = 0; i < media.size(); ++i) {
-    const Place place = next_place(tokenizer, rule, text, from);
+    const Places::Place place = places.next(from);
     if (place.begin == std::string::npos) break;
     const MediaToken& token = rule.of(media[i].kind);
     const size_t end = place.begin + place.placeholder.size();
@@ -58,13 +93,10 @@ ExpandedText expand_media(const Tokenizer& tokenizer, const MediaTokenRule& rule
     const size_t begin = expanded.text.size();
     expanded.text += written_for(tokenizer, token, sizes[i]);
     expanded.inserted.push_back({begin, expanded.text.size()});
-    const size_t growth = expanded.text.size() - begin - place.placeholder.size();
-    for (size_t range = 0; range < learnt.size(); ++range) {
-      if (learnt[range].begin >= end) expanded.learnt[range].begin += growth;
-      if (learnt[range].end >= end) expanded.learnt[range].end += growth;
-    }
+    growth.add(end, expanded.text.size() - begin - place.placeholder.size());
   }
   expanded.text.append(text, from);
+  for (const TextRange& range : learnt) expanded.learnt.push_back({growth.moved(range.begin), growth.moved(range.end)});
   return expanded;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/fields.h"
 #include "weft/base/file.h"
 
 namespace weft {
@@ -10,15 +11,25 @@ namespace {
 constexpr DocumentLimits kConfigLimits{.max_bytes = 64u << 20, .max_depth = 64, .max_values = 5'000'000};
 constexpr size_t kMostTemplateBytes = 1 << 20;
 
-/// A template as a text, or the one named "default" of a list.
-std::string template_in(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return "";
-  for (const Json& named : value) {
+/// The template of a file's "chat_template", a text or the one named "default" of a list; empty where it has none.
+Result<std::string> template_in(const Document& document) {
+  const auto wrong = [&](std::string field, const Json& found, const char* needed) {
+    return Error{.source = document.source,
+                 .field = std::move(field),
+                 .problem = fmt::format("is {}, {} is needed", describe_value(found), needed),
+                 .advice = "Take the file from the model's own folder."};
+  };
+  if (!document.root.is_object()) return wrong("", document.root, "a mapping of fields");
+  const auto it = document.root.find("chat_template");
+  if (it == document.root.end() || it->is_null()) return std::string();
+  if (it->is_string()) return it->get<std::string>();
+  if (!it->is_array()) return wrong("chat_template", *it, "a text or a list of named ones");
+  for (const Json& named : *it) {
     const bool is_default = named.is_object() && named.value("name", Json()) == "default";
-    if (is_default && named.contains("template") && named["template"].is_string()) return named["template"];
+    if (is_default && named.contains("template") && named["template"].is_string())
+      return named["template"].get<std::string>();
   }
-  return "";
+  return std::string();
 }
 
 /// "<s>", or {"content": "<s>"}.
@@ -45,28 +56,26 @@ Result<ModelText> read_model_text(const std::filesystem::path& folder) {
   const std::filesystem::path config = folder / "tokenizer_config.json";
   if (std::filesystem::exists(config, ignored)) {
     WEFT_TRY(const Document document, read_document(config, kConfigLimits));
-    if (document.root.is_object()) {
-      for (const auto& [key, value] : document.root.items()) {
-        if (key.ends_with("_token") && !token_in(value).empty()) text.variables[key] = token_in(value);
-      }
-      if (document.root.contains("chat_template")) {
-        written = template_in(document.root["chat_template"]);
-        source = config.string() + ": chat_template";
-      }
+    WEFT_TRY(written, template_in(document));
+    source = config.string() + ": chat_template";
+    for (const auto& [key, value] : document.root.items()) {
+      if (key.ends_with("_token") && !token_in(value).empty()) text.variables[key] = token_in(value);
     }
   }
   // A file of its own is what newer versions write, and counts.
   for (const char* name : {"chat_template.json", "chat_template.jinja"}) {
     const std::filesystem::path path = folder / name;
     if (!std::filesystem::exists(path, ignored)) continue;
-    source = path.string();
+    std::string own;
     if (path.extension() == ".jinja") {
-      WEFT_TRY(written, read_file(path, kMostTemplateBytes));
+      WEFT_TRY(own, read_file(path, kMostTemplateBytes));
     } else {
       WEFT_TRY(const Document document, read_document(path, kConfigLimits));
-      if (document.root.is_object() && document.root.contains("chat_template"))
-        written = template_in(document.root["chat_template"]);
+      WEFT_TRY(own, template_in(document));
+      if (own.empty()) continue;
     }
+    written = std::move(own);
+    source = path.string();
   }
   if (!written.empty()) {
     WEFT_TRY(text.chat, ChatTemplate::parse(written, source));

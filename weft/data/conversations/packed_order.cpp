@@ -130,6 +130,10 @@ PackedOrder::Row PackedOrder::row(int64_t index) const {
 
 int64_t PackedOrder::rows_of(double epochs) const {
   const std::lock_guard lock(mutex_);
+  if (epochs > kCountedEpochs) {
+    const auto counted = static_cast<double>(first_row_of(kCountedEpochs * windows_of_epoch()));
+    return static_cast<int64_t>(std::ceil(counted / kCountedEpochs * epochs));
+  }
   const auto whole = static_cast<int64_t>(std::floor(epochs));
   const int64_t first = first_row_of(whole * windows_of_epoch());
   if (epochs == static_cast<double>(whole)) return first;

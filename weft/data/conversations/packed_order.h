@@ -45,8 +45,10 @@ class PackedOrder {
 
   /// Rows of the first epoch; later ones may have a few more or fewer.
   int64_t epoch_rows() const { return epoch_rows_; }
-  /// Rows that so many epochs take.
+  /// Rows that so many epochs take. Those behind the first `kCountedEpochs` are taken to be as long as these are on
+  /// average: to pack them all would take longer than a run that never gets there.
   int64_t rows_of(double epochs) const;
+  static constexpr int64_t kCountedEpochs = 64;
   /// Usable records in the rows of the first epoch, and the share of these rows that their tokens fill.
   int64_t epoch_records() const { return epoch_records_; }
   double fill_share() const { return fill_share_; }

@@ -120,6 +120,15 @@ TEST(PackedOrder, ARowIsTheSameInWhateverOrderAndByWhateverThreadItIsAskedFor) {
   EXPECT_FALSE(is_same(PackedOrder(samples_of(sets, 4), lengths, 256).row(0), rows[0]));
 }
 
+TEST(PackedOrder, EpochsWithoutEndAreNotPacked) {
+  const PackedOrder order(samples_of({{.num_records = 3000}}, 7), some_lengths({3000}, 200), 512);
+  // An hour where every epoch is packed.
+  const auto many = static_cast<double>(order.rows_of(1e6));
+  EXPECT_NEAR(many, 1e6 * static_cast<double>(order.epoch_rows()), 0.01 * many);
+  EXPECT_EQ(order.rows_of(2e6), 2 * order.rows_of(1e6));
+  EXPECT_GE(order.rows_of(PackedOrder::kCountedEpochs + 0.5), order.rows_of(PackedOrder::kCountedEpochs));
+}
+
 TEST(PackedOrder, WithoutAUsableRecordThereAreNoRows) {
   const auto none = std::make_shared<const RecordLengths>(RecordLengths{{0, 0, 0}});
   EXPECT_EQ(PackedOrder(samples_of({{.num_records = 3}}, 1), none, 16).epoch_rows(), 0);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/document.h"
 #include "weft/base/utf8.h"
 
@@ -56,24 +57,25 @@ Result<RecordList> RecordList::open(const std::filesystem::path& path) {
   RecordList file(path, descriptor);
   std::string block;
   if (!file.read_block(0, block)) return broken_set(path, "is empty");
-  uint64_t begin = block.starts_with("\xef\xbb\xbf") ? 3 : 0;  // a byte order mark
+  const uint64_t first = block.starts_with("\xef\xbb\xbf") ? 3 : 0;  // a byte order mark
+  uint64_t begin = first;
   while (begin < block.size() && is_json_blank(block[begin])) ++begin;
   const bool is_list = begin < block.size() && block[begin] == '[';
-  if (auto error = is_list ? file.find_items(begin + 1) : file.find_lines()) return *std::move(error);
+  if (auto error = is_list ? file.find_items(begin + 1) : file.find_lines(first)) return *std::move(error);
   if (file.places_.empty()) return broken_set(path, "has no records");
   return file;
 }
 
-std::optional<Error> RecordList::find_lines() {
+std::optional<Error> RecordList::find_lines(uint64_t begin) {
   std::string block;
-  uint64_t line = 0;
+  uint64_t line = begin;
   bool is_blank = true;
   const auto end_line = [&](uint64_t end) {
     if (!is_blank) places_.push_back({line, end - line});
     is_blank = true;
     line = end + 1;
   };
-  uint64_t offset = 0;
+  uint64_t offset = begin;
   for (; read_block(offset, block); offset += block.size()) {
     for (size_t i = 0; i < block.size(); ++i) {
       if (block[i] == '\n') {
@@ -84,9 +86,6 @@ std::optional<Error> RecordList::find_lines() {
     }
   }
   end_line(offset);
-  if (!places_.empty() && places_[0].offset == 0 && read_block(0, block) && block.starts_with("\xef\xbb\xbf")) {
-    places_[0] = {3, places_[0].bytes - std::min<uint64_t>(3, places_[0].bytes)};
-  }
   return std::nullopt;
 }
 
@@ -95,21 +94,26 @@ std::optional<Error> RecordList::find_items(uint64_t begin) {
   int64_t depth = 1;
   bool in_text = false, is_escaped = false, is_item = false;
   uint64_t item = 0, item_end = 0;
-  const auto end_item = [&] {
-    if (is_item) places_.push_back({item, item_end - item});
-    is_item = false;
+  const auto broken_at = [&](uint64_t place, std::string_view problem) {
+    return broken_set(path_, fmt::format("{} at byte {}, after {}", problem, place,
+                                         counted(std::ssize(places_), "record")));
   };
-  for (uint64_t offset = begin; depth > 0; offset += block.size()) {
-    if (!read_block(offset, block))
-      return broken_set(path_, fmt::format("ends inside its list, after {} records", places_.size()));
-    for (size_t i = 0; i < block.size() && depth > 0; ++i) {
+  uint64_t offset = begin;
+  for (; read_block(offset, block); offset += block.size()) {
+    for (size_t i = 0; i < block.size(); ++i) {
       const char c = block[i];
+      if (!in_text && is_json_blank(c)) continue;
+      if (depth == 0) return broken_at(offset + i, "goes on behind the end of its list");
       if (in_text) {
         in_text = is_escaped || c != '"';
         is_escaped = !is_escaped && c == '\\';
-      } else if (depth == 1 && (c == ',' || c == ']')) {
-        end_item();
-        if (c == ']') --depth;
+      } else if (depth == 1 && (c == ',' || c == ']' || c == '}')) {
+        if (c == '}') return broken_at(offset + i, "has a brace that closes nothing");
+        // Only a list without any record ends before one.
+        if (!is_item && (c == ',' || !places_.empty())) return broken_at(offset + i, "lacks a record beside a comma");
+        if (is_item) places_.push_back({item, item_end - item});
+        is_item = false;
+        if (c == ']') depth = 0;
         continue;
       } else if (c == '"') {
         in_text = true;
@@ -117,13 +121,14 @@ std::optional<Error> RecordList::find_items(uint64_t begin) {
         ++depth;
       } else if (c == '}' || c == ']') {
         --depth;
-      } else if (is_json_blank(c)) {
-        continue;
       }
       if (!is_item) item = offset + i;
       is_item = true;
       item_end = offset + i + 1;
     }
+  }
+  if (depth > 0) {
+    return broken_set(path_, fmt::format("ends inside its list, after {}", counted(std::ssize(places_), "record")));
   }
   return std::nullopt;
 }

@@ -33,7 +33,8 @@ class RecordList {
   };
 
   RecordList(std::filesystem::path path, int descriptor);
-  std::optional<Error> find_lines();
+  /// From `begin` on, where the file's text, or its list, begins.
+  std::optional<Error> find_lines(uint64_t begin);
   std::optional<Error> find_items(uint64_t begin);
   /// Bytes from `offset` on into `block_`; false at the end or where they cannot be read.
   bool read_block(uint64_t offset, std::string& block) const;

@@ -1,7 +1,7 @@
 #include "weft/data/text/added_tokens.h"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
 #include "weft/base/utf8.h"
 #include "weft/data/text/characters.h"
@@ -21,12 +21,16 @@ bool is_space(char32_t code) {
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), by_byte_(256) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
-  const auto first = [](const AddedToken& token) { return static_cast<unsigned char>(token.content[0]); };
-  std::stable_sort(tokens_.begin(), tokens_.end(), [&](const AddedToken& a, const AddedToken& b) {
-    return first(a) != first(b) ? first(a) < first(b) : a.content.size() > b.content.size();
-  });
+  const auto same = [](const AddedToken& a, const AddedToken& b) { return a.content == b.content; };
+  std::stable_sort(tokens_.begin(), tokens_.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  // Different texts can be one in a normal form: the first counts.
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end(), same), tokens_.end());
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    auto& [begin, end] = by_byte_[first(tokens_[i])];
+    size_t shorter = i > 0 ? i - 1 : kNone;
+    while (shorter != kNone && !tokens_[i].content.starts_with(tokens_[shorter].content)) shorter = shorter_[shorter];
+    shorter_.push_back(shorter);
+    auto& [begin, end] = by_byte_[static_cast<unsigned char>(tokens_[i].content[0])];
     if (begin == end) begin = i;
     end = i + 1;
   }
@@ -34,14 +38,27 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
 
 const AddedToken* AddedTokens::at(std::string_view text) const {
   const auto [begin, end] = by_byte_[static_cast<unsigned char>(text[0])];
-  for (size_t i = begin; i < end; ++i) {
-    if (text.starts_with(tokens_[i].content)) return &tokens_[i];
-  }
-  return nullptr;
+  if (begin == end) return nullptr;
+  const auto tokens = std::span(tokens_).subspan(begin, end - begin);
+  const auto next = std::upper_bound(tokens.begin(), tokens.end(), text,
+                                     [](std::string_view t, const AddedToken& token) { return t < token.content; });
+  // All tokens that the text begins with are the last one before it, or begin that one.
+  size_t token = next == tokens.begin() ? kNone : begin + static_cast<size_t>(next - tokens.begin()) - 1;
+  while (token != kNone && !text.starts_with(tokens_[token].content)) token = shorter_[token];
+  return token == kNone ? nullptr : &tokens_[token];
 }
 
 void AddedTokens::split(std::string_view text, std::vector<Part>& parts) const {
   size_t done = 0;
+  size_t spaces_begin = 0, spaces_end = 0;
+  // Blanks that one token has taken can be a token, too, and then its blanks are the rest of the same ones.
+  const auto end_of_spaces = [&](size_t at) {
+    if (at >= spaces_begin && at < spaces_end) return spaces_end;
+    spaces_begin = spaces_end = at;
+    while (spaces_end < text.size() && is_space(utf8_at(text, spaces_end).code))
+      spaces_end += utf8_at(text, spaces_end).length;
+    return spaces_end;
+  };
   if (!tokens_.empty()) {
     for (size_t i = 0; i < text.size();) {
       const AddedToken* token = at(text.substr(i));
@@ -63,10 +80,10 @@ void AddedTokens::split(std::string_view text, std::vector<Part>& parts) const {
           if (!is_space(utf8_at(text, before).code)) break;
           begin = before;
         }
+        begin = std::max(begin, done);
       }
-      if (token->takes_right) {
-        while (end < text.size() && is_space(utf8_at(text, end).code)) end += utf8_at(text, end).length;
-      }
+      if (token->takes_right) end = end_of_spaces(end);
+      if (begin >= end) continue;  // the token before has taken these blanks
       if (done < begin) parts.push_back({done, begin, -1});
       parts.push_back({begin, end, token->id});
       done = end;

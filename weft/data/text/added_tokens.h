@@ -16,11 +16,17 @@ struct AddedToken {
   bool is_single_word = false;
   bool takes_left = false;   ///< blanks before it belong to it
   bool takes_right = false;  ///< and after it
+
+  bool operator==(const AddedToken&) const = default;
 };
 
 /// Finds added tokens: at each place the longest, from the left.
 class AddedTokens {
  public:
+  /// Bytes of a token, more than any real one has. The time that a place of a text takes grows with it alone, not with
+  /// how many tokens there are.
+  static constexpr size_t kMostBytes = 1024;
+
   AddedTokens() = default;
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
@@ -39,7 +45,10 @@ class AddedTokens {
   /// The longest token that begins here; nullptr: none.
   const AddedToken* at(std::string_view text) const;
 
-  std::vector<AddedToken> tokens_;                  ///< by first byte, then the longest first
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+
+  std::vector<AddedToken> tokens_;                  ///< by their bytes
+  std::vector<size_t> shorter_;                     ///< of each the longest other that it begins with
   std::vector<std::pair<size_t, size_t>> by_byte_;  ///< for each first byte, its range of tokens
 };
 

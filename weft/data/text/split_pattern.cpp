@@ -159,7 +159,14 @@ bool SplitPattern::parse_alternative(std::string_view pattern, Alternative& alte
 Result<SplitPattern> SplitPattern::parse(std::string_view pattern, const std::string& source,
                                          const std::string& field) {
   SplitPattern split;
-  for (const std::string_view part : alternatives_of(pattern)) {
+  const std::vector<std::string_view> parts = alternatives_of(pattern);
+  if (parts.size() > kMostAlternatives) {
+    return Error{.source = source,
+                 .field = field,
+                 .problem = fmt::format("has {} alternatives, up to {} are known", parts.size(), kMostAlternatives),
+                 .advice = "docs/manual/data.md lists the expressions that are known."};
+  }
+  for (const std::string_view part : parts) {
     Alternative alternative;
     if (!parse_alternative(part, alternative)) {
       return Error{.source = source,
@@ -209,7 +216,8 @@ size_t SplitPattern::match_prefixed(const Alternative& alternative, std::string_
   return kNoMatch;
 }
 
-size_t SplitPattern::match_cased(const Alternative& alternative, std::string_view text, size_t begin) const {
+size_t SplitPattern::match_cased(const Alternative& alternative, std::string_view text, size_t begin,
+                                 Misses& misses) const {
   const auto is_upper = [&](size_t i) {
     const uint8_t p = properties_at(text, i);
     return (p & Characters::kMark) != 0 || ((p & Characters::kLetter) != 0 && (p & Characters::kLower) == 0);
@@ -223,6 +231,7 @@ size_t SplitPattern::match_cased(const Alternative& alternative, std::string_vie
     return start;
   };
   const auto word_from = [&](size_t start) {
+    if (alternative.kind == Kind::kCasedWord && misses.cased_word.has(start)) return kNoMatch;
     const size_t capitals = end_of(start, is_upper);
     const size_t end = end_of(capitals, is_lower);
     if (alternative.kind == Kind::kCapitals) return capitals > start ? end : kNoMatch;
@@ -232,6 +241,7 @@ size_t SplitPattern::match_cased(const Alternative& alternative, std::string_vie
       i = utf8_before(text, i);
       if (is_lower(i)) return i + utf8_at(text, i).length;
     }
+    misses.cased_word = {start, capitals};
     return kNoMatch;
   };
   const Utf8Character first = utf8_at(text, begin);
@@ -244,7 +254,16 @@ size_t SplitPattern::match_cased(const Alternative& alternative, std::string_vie
   return longer == kNoMatch ? end : longer;
 }
 
-size_t SplitPattern::match(const Alternative& alternative, std::string_view text, size_t begin) const {
+size_t SplitPattern::match_line_ends(std::string_view text, size_t begin, Misses& misses) const {
+  if (misses.line_ends.has(begin)) return kNoMatch;
+  const size_t end = run_end(text, begin, Characters::kSpace, false, UINT32_MAX);
+  const size_t last = text.substr(begin, end - begin).find_last_of("\r\n");
+  if (last != std::string_view::npos) return begin + last + 1;
+  misses.line_ends = {begin, end};
+  return kNoMatch;
+}
+
+size_t SplitPattern::match(const Alternative& alternative, std::string_view text, size_t begin, Misses& misses) const {
   switch (alternative.kind) {
     case Kind::kContraction:
       return match_contraction(text, begin);
@@ -256,26 +275,24 @@ size_t SplitPattern::match(const Alternative& alternative, std::string_view text
       return match_prefixed(alternative, text, begin);
     case Kind::kCasedWord:
     case Kind::kCapitals:
-      return match_cased(alternative, text, begin);
+      return match_cased(alternative, text, begin, misses);
+    case Kind::kLineEnds:
+      return match_line_ends(text, begin, misses);
     default:
       break;
   }
   const size_t end = run_end(text, begin, Characters::kSpace, false, UINT32_MAX);
   if (end == begin) return kNoMatch;
   if (alternative.kind == Kind::kSpace) return end;
-  if (alternative.kind == Kind::kTrailingSpace) {
-    if (end == text.size()) return end;
-    const size_t shorter = utf8_before(text, end);
-    return shorter > begin ? shorter : kNoMatch;
-  }
-  const size_t last = text.substr(begin, end - begin).find_last_of("\r\n");
-  return last == std::string_view::npos ? kNoMatch : begin + last + 1;
+  if (end == text.size()) return end;
+  const size_t shorter = utf8_before(text, end);
+  return shorter > begin ? shorter : kNoMatch;
 }
 
-size_t SplitPattern::piece_end(std::string_view text, size_t begin) const {
+size_t SplitPattern::piece_end(std::string_view text, size_t begin, Misses& misses) const {
   const auto match_at = [&](size_t at) {
     for (const Alternative& alternative : alternatives_) {
-      if (const size_t end = match(alternative, text, at); end != kNoMatch) return end;
+      if (const size_t end = match(alternative, text, at, misses); end != kNoMatch) return end;
     }
     return kNoMatch;
   };

@@ -70,8 +70,9 @@ void Tokenizer::encode_normal(std::string_view text, PieceCache& cache, std::vec
 void Tokenizer::encode_pieces(std::string_view text, size_t level, size_t offset, PieceCache& cache,
                               std::vector<int64_t>& ids, std::vector<size_t>* begins) const {
   if (level < splits_.size()) {
+    SplitPattern::Misses misses;
     for (size_t begin = 0; begin < text.size();) {
-      const size_t end = splits_[level].piece_end(text, begin);
+      const size_t end = splits_[level].piece_end(text, begin, misses);
       encode_pieces(text.substr(begin, end - begin), level + 1, offset + begin, cache, ids, begins);
       begin = end;
     }
