@@ -347,17 +347,17 @@ Truth ShellReader::if_statement() {
 
 void ShellReader::keep() {
   charge(variables_.num_changes());
-  variables_.keep();
+  if (!error_) variables_.keep();  // behind an error, nobody asks for variables
 }
 
 ShellEnvironment::Changes ShellReader::take_back() {
   charge(kWorkOfChange * variables_.num_changes());
-  return variables_.take_back();
+  return error_ ? ShellEnvironment::Changes{} : variables_.take_back();
 }
 
 void ShellReader::unite(const ShellEnvironment::Changes& others, const std::string& why) {
   charge(kWorkOfChange * (variables_.num_changes() + others.size()));
-  variables_.unite(others, why);
+  if (!error_) variables_.unite(others, why);
 }
 
 template <typename Body>

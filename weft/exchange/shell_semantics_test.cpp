@@ -146,5 +146,82 @@ TEST(ShellSemantics, AreThoseOfBash) {
   }
 }
 
+/// What is not known of N behind a script, or the error.
+std::string doubt(const std::string& script, const ShellVariables& given = {}) {
+  const std::vector<SettingsFile> files = {{"run.sh", script + "\nend \"$N\"\n"}};
+  const auto commands = read_script(files, given);
+  if (!commands) return commands.error().message();
+  const ShellWord& n = commands->back().words.back();
+  return n.unknown.empty() ? "is " + n.text : n.unknown;
+}
+
+TEST(ShellSemantics, WhatIsNotComputedIsNotKnown) {
+  EXPECT_EQ(doubt("N=4\nprintf -v N 8"), "the text that line 2 prints");
+  EXPECT_EQ(doubt("N=4; [ -f x ] && ((N++))"), "what comes before && in line 1");
+  EXPECT_EQ(doubt("N=4; X=$(cmd); : $((X ? N++ : 0))"), "the arithmetic in line 1, which may set it");
+  EXPECT_EQ(doubt("N=4; X=$(cmd); : $((X && (N = 8)))"), "the arithmetic in line 1, which may set it");
+  EXPECT_EQ(doubt("N=4; X=$(cmd); ((N += X))"), "the command cmd in line 1");
+  EXPECT_EQ(doubt("N=4; let N+=$(cmd)"), "the command cmd in line 1");
+  EXPECT_EQ(doubt("set -- $(cmd) 8; N=$2"), "the arguments that line 1 sets");
+  EXPECT_EQ(doubt("shift $(cmd); N=$1", {{"1", "a"}}), "the arguments that line 1 shifts");
+  EXPECT_EQ(doubt("N=4; if [ -f x ]; then declare -i N; fi; N+=4"),
+            "the condition in line 1, which cannot be known without running the script");
+  EXPECT_EQ(doubt("N=8; X=$(cmd); case $N in $X) N=4;; esac"), "the case in line 1");
+  EXPECT_EQ(doubt("N=8; case $N in @(4|8)) N=4;; esac"), "the case in line 1");
+  EXPECT_EQ(doubt("N=8; for ((N = 0; N < 4; N++)); do :; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("N=(4); ((N[0]++))"), "an item that line 1 sets");
+  EXPECT_EQ(doubt("N=1; while getopts n: opt; do N=$OPTARG; done"), "is 1");
+  EXPECT_EQ(doubt("N=1; while getopts n: opt; do N=$OPTARG; done", {{"1", "-n"}, {"2", "8"}}), "the loop in line 1");
+}
+
+TEST(ShellSemantics, WhatBashRefusesIsRefused) {
+  EXPECT_EQ(doubt("N=$((8 * 2**-1))"),
+            "run.sh: line 1: the arithmetic has an exponent below 0. Write the number that it stands for.");
+  EXPECT_EQ(doubt("N=$((08))"),
+            "run.sh: line 1: the arithmetic has '08', which begins with 0 and is no octal number. "
+            "Write the number that it stands for.");
+  EXPECT_EQ(doubt("N=$((1 + 65#1))"),
+            "run.sh: line 1: the arithmetic has a number of a base that is not from 2 to 64. "
+            "Write the number that it stands for.");
+  EXPECT_EQ(doubt("let 'N=4 4'"),
+            "run.sh: line 1: the arithmetic 'N=4 4' does not end where it should. Write the "
+            "number that it stands for.");
+  EXPECT_NE(doubt("N=$((3**64))").find("larger than 64 bits"), std::string::npos);
+  EXPECT_NE(doubt("N=$((1 << 64))").find("shifts by a number"), std::string::npos);
+  EXPECT_NE(doubt("N=$((1/0 + 1))").find("divides by zero"), std::string::npos);
+}
+
+TEST(ShellSemantics, WhatAUserGivesWinsOverEveryWayToSetIt) {
+  for (const char* script : {"N=4",
+                             "read N",
+                             "read -r M N",
+                             "for N in 1 2; do :; done",
+                             "unset N",
+                             ": ${N:=4}",
+                             "((N = 4))",
+                             "let N=4",
+                             "declare -i N=4",
+                             "export N=4",
+                             "printf -v N 4",
+                             "N[0]=4",
+                             "f() { N=4; }",
+                             "if [ -f x ]; then N=4; fi",
+                             "mapfile N",
+                             "N+=1",
+                             "N=(4)",
+                             "while [ -f x ]; do ((N++)); done",
+                             "case $X in a) N=4;; esac",
+                             "while getopts a N; do :; done"})
+    EXPECT_EQ(doubt(script, {{"N", "8"}}), "is 8") << script;
+}
+
+TEST(ShellSemantics, ArgumentsOfTheScriptAreShiftedAndSet) {
+  EXPECT_EQ(doubt("TP=$1; shift; N=$1", {{"1", "2"}, {"2", "8"}}), "is 8");
+  EXPECT_EQ(doubt("N=$2", {{"2", "8"}}), "is 8");
+  EXPECT_EQ(doubt("set -- 4; N=$1", {{"1", "8"}}), "is 4");
+  EXPECT_EQ(doubt("f() { shift; }; N=$1", {{"1", "8"}, {"2", "9"}}), "is 8");
+  EXPECT_EQ(doubt("while [ $# -gt 0 ]; do shift; done; N=$1", {{"1", "8"}}), "the loop in line 1");
+}
+
 }  // namespace
 }  // namespace weft

@@ -69,8 +69,9 @@ void ShellReader::charge(size_t letters) {
 }
 
 void ShellReader::charge(const ShellValue& value) {
+  constexpr size_t kWorkOfItem = 16;  // its word was counted when it was read
   size_t letters = kWorkOfField + value.unknown.size();
-  for (const MarkedText& item : value.items) letters += item.text.size() + kWorkOfField;
+  for (const MarkedText& item : value.items) letters += item.text.size() + kWorkOfItem;
   charge(letters);
 }
 
