@@ -52,7 +52,9 @@ class LayoutText {
         ++at_;
         if (c != ',') unit = c;
       }
-      const int64_t times = read_times();
+      // Megatron-LM drops commas first: a star behind one would repeat what stands before it.
+      if (unit.empty() && at_ < text_.size() && text_[at_] == '*') problem_ = "has a star behind nothing to repeat";
+      const int64_t times = problem_.empty() ? read_times() : 0;
       if (whole.size() + unit.size() * static_cast<size_t>(times) > kLongest)
         problem_ = "has more layers than models have";
       for (int64_t i = 0; i < times && problem_.empty(); ++i) whole += unit;

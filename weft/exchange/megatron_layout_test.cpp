@@ -85,6 +85,19 @@ TEST(MegatronLayout, MeansThePlacementThatItIsMadeFrom) {
   }
 }
 
+TEST(MegatronLayout, RefusesAStarThatRepeatsNothing) {
+  for (const char* text : {"Et,*3|tL", ",*99999", "(,)*2|t", "()*2", "*3t"})
+    EXPECT_FALSE(parse_megatron_layout(text).ok()) << text;
+  EXPECT_EQ(parse_megatron_layout("Et,*3|tL").error().problem, "has a star behind nothing to repeat");
+  EXPECT_EQ(*parse_megatron_layout("Et*3,|(t,t|)*2,L"), (std::vector<int64_t>{3, 2, 2, 0}));
+}
+
+TEST(MegatronLayout, IsRefusedAtOnceHoweverOftenACommaIsRepeated) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += ",*99999";  // 10^10 rounds, if each were taken
+  EXPECT_FALSE(parse_megatron_layout(text).ok());
+}
+
 TEST(MegatronLayout, IsOnlyNeededForUnevenStages) {
   EXPECT_TRUE(is_even({{4, 4}, {4, 4}}));
   EXPECT_FALSE(is_even({{4, 4}, {4, 3}}));

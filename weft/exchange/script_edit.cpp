@@ -12,14 +12,12 @@ bool is_word_letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
 }
 
-/// Whether a place lies behind a '#' that begins a comment.
-bool is_in_comment(const std::string& text, size_t at) {
-  size_t begin = text.rfind('\n', at);
-  begin = begin == std::string::npos ? 0 : begin + 1;
-  for (size_t i = begin; i < at; ++i) {
-    if (text[i] == '#' && (i == begin || std::isspace(static_cast<unsigned char>(text[i - 1])) != 0)) return true;
+/// Where the comment of the line from `begin` to `end` starts: at a '#' behind a blank; at its end where it has none.
+size_t comment_begin(const std::string& text, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    if (text[i] == '#' && (i == begin || std::isspace(static_cast<unsigned char>(text[i - 1])) != 0)) return i;
   }
-  return false;
+  return end;
 }
 
 /// Where the last `--key` begins. Dashes inside of it may be underscores.
@@ -27,14 +25,22 @@ std::optional<size_t> last_key(const std::string& text, const std::string& key) 
   std::string dashes = text;
   std::replace(dashes.begin(), dashes.end(), '_', '-');
   const std::string word = "--" + key;
-  for (size_t at = dashes.rfind(word); at != std::string::npos; at = at == 0 ? at : dashes.rfind(word, at - 1)) {
+  std::optional<size_t> last;
+  // From the front, so that every line is looked at once, however often the key stands in it.
+  size_t line_end = 0, comment = 0;
+  for (size_t at = dashes.find(word); at != std::string::npos; at = dashes.find(word, at + 1)) {
+    if (at >= line_end) {
+      const size_t before = text.rfind('\n', at);
+      const size_t begin = before == std::string::npos ? 0 : before + 1;
+      line_end = std::min(text.find('\n', at), text.size());
+      comment = comment_begin(text, begin, line_end);
+    }
     const size_t end = at + word.size();
     const bool begins = at == 0 || !is_word_letter(text[at - 1]);
     const bool ends = end == text.size() || !is_word_letter(text[end]);
-    if (begins && ends && !is_in_comment(text, at)) return at;
-    if (at == 0) break;
+    if (begins && ends && at < comment) last = at;
   }
-  return std::nullopt;
+  return last;
 }
 
 /// Where a word of a shell ends: spaces in quotes, ${...}, $(...) and $((...)) belong to it.

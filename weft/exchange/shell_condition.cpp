@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "weft/base/pattern.h"
+#include "weft/exchange/shell_pattern.h"
 
 namespace weft {
 namespace {
@@ -13,9 +13,10 @@ std::optional<std::string> known(const MarkedText& word) {
   return word.text;
 }
 
-std::optional<int64_t> whole(const MarkedText& word) {
+/// Numbers of double brackets are arithmetic, to which a 0 ahead says octal; these are not known.
+std::optional<int64_t> whole(const MarkedText& word, TestKind kind) {
   const auto text = known(word);
-  if (!text) return std::nullopt;
+  if (!text || (kind == TestKind::kDoubleBrackets && text->size() > 1 && text->front() == '0')) return std::nullopt;
   int64_t value = 0;
   const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (code != std::errc() || end != text->data() + text->size()) return std::nullopt;
@@ -24,7 +25,8 @@ std::optional<int64_t> whole(const MarkedText& word) {
 
 class ShellTest {
  public:
-  explicit ShellTest(const std::vector<MarkedText>& words) : words_(words) {}
+  ShellTest(const std::vector<MarkedText>& words, TestKind kind, size_t& work)
+      : words_(words), kind_(kind), work_(work) {}
 
   Truth run() { return either(); }
 
@@ -92,15 +94,17 @@ class ShellTest {
     return text ? truth_of(!text->empty()) : Truth::kUnknown;
   }
 
-  static std::optional<Truth> compared(const MarkedText& a, std::string_view op, const MarkedText& b) {
+  std::optional<Truth> compared(const MarkedText& a, std::string_view op, const MarkedText& b) const {
     if (op == "=" || op == "==" || op == "!=") {
       const auto left = known(a), right = known(b);
       if (!left || !right) return Truth::kUnknown;
-      return truth_of(fits_pattern(*left, *right) == (op != "!="));
+      const Truth truth =
+          kind_ == TestKind::kDoubleBrackets ? fits_shell_pattern(*left, *right, work_) : truth_of(*left == *right);
+      return op == "!=" ? negated(truth) : truth;
     }
     if (op == "=~" || op == "<" || op == ">") return Truth::kUnknown;
     if (op != "-eq" && op != "-ne" && op != "-lt" && op != "-le" && op != "-gt" && op != "-ge") return std::nullopt;
-    const auto left = whole(a), right = whole(b);
+    const auto left = whole(a, kind_), right = whole(b, kind_);
     if (!left || !right) return Truth::kUnknown;
     if (op == "-eq") return truth_of(*left == *right);
     if (op == "-ne") return truth_of(*left != *right);
@@ -111,14 +115,16 @@ class ShellTest {
   }
 
   const std::vector<MarkedText>& words_;
+  TestKind kind_;
+  size_t& work_;
   size_t at_ = 0;
   int depth_ = 0;
 };
 
 }  // namespace
 
-Truth test_of(const std::vector<MarkedText>& words) {
-  return ShellTest(words).run();
+Truth test_of(const std::vector<MarkedText>& words, TestKind kind, size_t& work) {
+  return ShellTest(words, kind, work).run();
 }
 
 }  // namespace weft

@@ -4,48 +4,9 @@
 #include <string_view>
 
 #include "weft/exchange/shell_script.h"
+#include "weft/exchange/shell_variables.h"
 
 namespace weft {
-
-/// A text, and for every letter where it was written.
-struct MarkedText {
-  std::string text;
-  std::vector<Place> places;
-  std::string unknown;
-  bool is_unset = false;  ///< a variable that nothing sets, and nothing else
-
-  void add(char letter, Place place) {
-    text += letter;
-    places.push_back(place);
-  }
-  void add(std::string_view letters, Place place) {
-    for (const char letter : letters) add(letter, place);
-  }
-  void add(const MarkedText& other);
-  /// Letters that are not known. They stand as one, so that a text around them can still be split.
-  static MarkedText not_known(std::string why, char hole = kHole);
-  static constexpr char kHole = '\x01';
-  static constexpr char kUnset = '\x02';  ///< of a variable that nothing sets
-  bool operator==(const MarkedText& other) const { return text == other.text && unknown == other.unknown; }
-};
-
-struct ShellValue {
-  bool is_array = false;
-  std::vector<MarkedText> items;  ///< one, where it is no array
-  std::string unknown;            ///< of an array: which items it has
-
-  bool operator==(const ShellValue&) const = default;
-};
-
-using ShellEnvironment = std::map<std::string, ShellValue, std::less<>>;
-
-enum class Truth { kFalse, kTrue, kUnknown };
-inline Truth truth_of(bool value) {
-  return value ? Truth::kTrue : Truth::kFalse;
-}
-inline Truth negated(Truth truth) {
-  return truth == Truth::kUnknown ? truth : truth_of(truth == Truth::kFalse);
-}
 
 /// Reads a script statement by statement and does what it says to its variables. The first error stops it.
 class ShellReader {
@@ -65,15 +26,36 @@ class ShellReader {
   Truth if_statement();
   Truth loop(bool is_for);
   Truth case_statement();
+  Truth double_brackets();
+  Truth clause_fits(const MarkedText& subject);
   Truth function_body(const std::string& name);
-  Truth run_builtin(std::vector<MarkedText>& words, Place place);
-  bool take_assignment(ShellEnvironment& into);
-  void source(const std::vector<MarkedText>& words, Place place);
+  void redirections();
+  /// NAME=..., which `declare -i` makes a number of.
+  bool take_assignment(bool is_integer = false);
+  /// The number that a text is worth, added to `base`; `doubt` is why it may be a text after all.
+  MarkedText as_integer(const MarkedText& text, const ShellValue* base, const std::string& doubt);
   void sub_script(std::string_view text, uint32_t file, bool keeps_places);
   /// Runs statements of which it is not known whether they are.
   template <typename Body>
   void maybe(const std::string& why, Body body);
-  void merge(const ShellEnvironment& before, const std::string& why);
+  // A part of the script whose changes may be taken back: as ShellEnvironment's, and what they cost is counted.
+  void keep();
+  ShellEnvironment::Changes take_back();
+  void unite(const ShellEnvironment::Changes& others, const std::string& why);
+
+  // Commands that change variables: shell_builtins.cpp.
+  Truth run_command(std::vector<MarkedText>& words, Place place);
+  void source(const std::vector<MarkedText>& words, Place place);
+  void declare(const std::vector<MarkedText>& words);
+  void unset(const std::vector<MarkedText>& words);
+  void read_input(const std::vector<MarkedText>& words, Place place);
+  Truth options(const std::vector<MarkedText>& words, Place place);
+  Truth let(const std::vector<MarkedText>& words);
+  Truth shift(const std::vector<MarkedText>& words, Place place);
+  void set_arguments(const std::vector<MarkedText>& words, Place place);
+  void set(const std::string& name, ShellValue value);
+  /// Of NAME or NAME[...]; nothing where the word is neither.
+  void set_unknown(const MarkedText& word, const std::string& why);
 
   // Words: shell_words.cpp.
   bool has_word();  ///< whether a word begins here, after spaces and comments
@@ -82,9 +64,14 @@ class ShellReader {
   void word_part(std::vector<MarkedText>& fields, bool& is_open, bool is_quoted);
   void double_quotes(std::vector<MarkedText>& fields, bool& is_open);
   void expansion(std::vector<MarkedText>& fields, bool& is_open, bool is_quoted);
-  ShellValue braces();
-  ShellValue value_of(const std::string& name, Place place) const;
+  ShellValue braces(bool is_quoted);
+  /// Of a variable, or of what stands in `own` and is made for it.
+  const ShellValue& value_of(const std::string& name, Place place, ShellValue& own);
+  bool is_set(const std::string& name) const;
   void append(const ShellValue& value, bool is_split, bool keeps_items, std::vector<MarkedText>& fields, bool& is_open);
+  MarkedText& open_field(std::vector<MarkedText>& fields, bool& is_open);
+  void add_quoted(MarkedText& field, char letter, Place place);
+  MarkedText pattern();  ///< a word in which letters of patterns have a backslash where they are quoted
   std::string skip_command(char end);
   void redirection();
   void here_documents();
@@ -95,6 +82,7 @@ class ShellReader {
 
   // Arithmetic: shell_arithmetic.cpp.
   MarkedText arithmetic(std::string_view end);
+  MarkedText arithmetic_of(const MarkedText& text);
   friend class ShellArithmetic;
 
   bool is_over() const { return error_.has_value() || at_ >= text_.size(); }
@@ -103,17 +91,20 @@ class ShellReader {
   Place here() const { return {file_, line_}; }
   void fail(Place place, std::string problem, std::string advice);
   bool goes_deeper();
+  /// Counts what is copied: letters, or something like them.
+  void charge(size_t letters);
+  void charge(const ShellValue& value);
 
   std::span<const SettingsFile> files_;
   std::string_view text_;
   size_t at_ = 0;
   uint32_t file_ = 0, line_ = 1;
   ShellEnvironment variables_;
-  const ShellVariables& given_;  ///< win over what the script assigns
-  std::string sourced_;          ///< a file that may have set what nothing else sets
+  std::string sourced_;  ///< a file that may have set what nothing else sets
   std::vector<ShellCommand> commands_;
   std::vector<std::pair<std::string, bool>> pending_documents_;  ///< ends of here documents; whether tabs are dropped
   bool is_dry_ = false;                                          ///< statements are read over
+  bool is_pattern_ = false;                                      ///< words are read as patterns
   int depth_ = 0;
   size_t work_ = 0;
   std::optional<Error> error_;

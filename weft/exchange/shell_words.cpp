@@ -1,17 +1,22 @@
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/exchange/shell_pattern.h"
 #include "weft/exchange/shell_reader.h"
 
 namespace weft {
 namespace {
 
-/// What no script exceeds: letters of all variables that are copied or expanded, and blocks in blocks.
-constexpr size_t kMostWork = size_t{1} << 26;
+/// What no script exceeds: letters of all variables that are copied or expanded, and blocks in blocks. A letter takes
+/// up to 20 bytes with its place, so that this many stay below a gigabyte.
+constexpr size_t kMostWork = size_t{1} << 25;
 constexpr int kDeepest = 100;
+/// What a word or a variable costs beside its letters, counted in letters: it takes more than a hundred bytes.
+constexpr size_t kWorkOfField = 64;
 
 bool is_name_letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
@@ -21,27 +26,20 @@ bool ends_word(char c) {
   return c == '\0' || std::string_view(" \t\n\r;&|()<>").find(c) != std::string_view::npos;
 }
 
-MarkedText& open_field(std::vector<MarkedText>& fields, bool& is_open) {
-  if (!is_open) fields.emplace_back();
-  is_open = true;
-  return fields.back();
+/// A number of at most six digits, which no list of a script exceeds.
+std::optional<size_t> place_in_list(std::string_view text) {
+  const bool is_number = !text.empty() && text.size() <= 6 &&
+                         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+  return is_number ? std::optional(std::stoul(std::string(text))) : std::nullopt;
+}
+
+/// The item of an array; nothing where it is not known.
+const MarkedText* item_of(const ShellValue& value, const std::string& index) {
+  const auto number = place_in_list(index);
+  return number && value.unknown.empty() && *number < value.items.size() ? &value.items[*number] : nullptr;
 }
 
 }  // namespace
-
-MarkedText MarkedText::not_known(std::string why, char hole) {
-  MarkedText text;
-  text.add(hole, {});
-  text.unknown = std::move(why);
-  return text;
-}
-
-void MarkedText::add(const MarkedText& other) {
-  is_unset = text.empty() && unknown.empty() && other.is_unset;
-  text += other.text;
-  places.insert(places.end(), other.places.begin(), other.places.end());
-  if (unknown.empty()) unknown = other.unknown;
-}
 
 char ShellReader::next() {
   const char c = peek();
@@ -62,8 +60,33 @@ bool ShellReader::goes_deeper() {
   if (++depth_ > kDeepest)
     fail(here(), fmt::format("has more than {} blocks or brackets inside each other", kDeepest),
          "Give the arguments as one line.");
-  if (work_ > kMostWork) fail(here(), "is larger than scripts are", "Give the arguments as one line.");
   return !error_;
+}
+
+void ShellReader::charge(size_t letters) {
+  work_ += letters;
+  if (work_ > kMostWork) fail(here(), "its variables grow beyond what scripts hold", "Give the arguments as one line.");
+}
+
+void ShellReader::charge(const ShellValue& value) {
+  constexpr size_t kWorkOfItem = 16;  // its word was counted when it was read
+  size_t letters = kWorkOfField + value.unknown.size();
+  for (const MarkedText& item : value.items) letters += item.text.size() + kWorkOfItem;
+  charge(letters);
+}
+
+MarkedText& ShellReader::open_field(std::vector<MarkedText>& fields, bool& is_open) {
+  if (!is_open) {
+    charge(kWorkOfField);
+    fields.emplace_back();
+  }
+  is_open = true;
+  return fields.back();
+}
+
+void ShellReader::add_quoted(MarkedText& field, char letter, Place place) {
+  if (is_pattern_ && is_pattern_letter(letter)) field.add('\\', place);
+  field.add(letter, place);
 }
 
 bool ShellReader::take(std::string_view text) {
@@ -125,7 +148,7 @@ void ShellReader::word_part(std::vector<MarkedText>& fields, bool& is_open, bool
     MarkedText& field = open_field(fields, is_open);
     while (!is_over() && peek() != '\'') {
       const Place at = here();
-      field.add(next(), at);
+      add_quoted(field, next(), at);
     }
     if (!take("'")) fail(place, "a quote ' is not closed", "Close it.");
   } else if (c == '"') {
@@ -136,7 +159,7 @@ void ShellReader::word_part(std::vector<MarkedText>& fields, bool& is_open, bool
     expansion(fields, is_open, is_quoted);
   } else if (c == '\\' && !is_quoted) {
     next();
-    open_field(fields, is_open).add(next(), place);
+    add_quoted(open_field(fields, is_open), next(), place);
   } else {
     open_field(fields, is_open).add(next(), place);
   }
@@ -151,11 +174,11 @@ void ShellReader::double_quotes(std::vector<MarkedText>& fields, bool& is_open) 
     } else if (peek() == '\\' && std::string_view("$`\"\\").find(peek(1)) != std::string_view::npos &&
                peek(1) != '\0') {
       next();
-      open_field(fields, is_open).add(next(), place);
+      add_quoted(open_field(fields, is_open), next(), place);
     } else if (peek() == '$' || peek() == '`') {
       expansion(fields, is_open, /*is_quoted=*/true);
     } else {
-      open_field(fields, is_open).add(next(), place);
+      add_quoted(open_field(fields, is_open), next(), place);
     }
   }
 }
@@ -169,12 +192,18 @@ void ShellReader::append(const ShellValue& value, bool is_split, bool keeps_item
   }
   bool is_first = true;
   for (const MarkedText& item : value.items) {
-    work_ += item.text.size() + 1;
+    charge(item.text.size() + 1);
+    if (error_) return;
     if (!is_first && (keeps_items || is_split)) is_open = false;
     if (!is_first && !keeps_items && !is_split) open_field(fields, is_open).add(' ', here());
     is_first = false;
     if (!is_split || item.is_unset) {
-      open_field(fields, is_open).add(item);
+      MarkedText& field = open_field(fields, is_open);
+      if (!is_pattern_ || is_split || !item.unknown.empty()) {
+        field.add(item);
+      } else {
+        for (size_t i = 0; i < item.text.size(); ++i) add_quoted(field, item.text[i], item.places[i]);
+      }
       continue;
     }
     for (size_t i = 0; i < item.text.size(); ++i) {
@@ -190,15 +219,15 @@ void ShellReader::append(const ShellValue& value, bool is_split, bool keeps_item
       }
     }
   }
-  if (work_ > kMostWork) fail(here(), "its variables grow beyond what scripts hold", "Give the arguments as one line.");
 }
 
 std::string ShellReader::skip_command(char end) {
   const Place begin = here();
   if (!goes_deeper()) return "";
   skip_blanks();
-  std::string name = bare_word();
-  name.resize(std::min(name.size(), name.find(end)));
+  size_t name_end = at_;
+  while (name_end < text_.size() && text_[name_end] != end && !ends_word(text_[name_end])) ++name_end;
+  const std::string name = printable(text_.substr(at_, name_end - at_));
   int open = 0;
   while (!is_over() && !(open == 0 && peek() == end)) {
     const char c = next();
@@ -224,31 +253,49 @@ std::string ShellReader::skip_command(char end) {
   --depth_;
   if (!take(std::string_view(&end, 1)))
     fail(begin, fmt::format("a command in {} is not closed", end == ')' ? "$(" : "`"), "Close it.");
-  return printable(name);
+  return name;
 }
 
-ShellValue ShellReader::value_of(const std::string& name, Place place) const {
-  if (const auto found = variables_.find(name); found != variables_.end()) return found->second;
-  if (name == "#" || name == "@" || name == "*") {
-    ShellValue all{.is_array = name != "#"};
-    for (int i = 1; variables_.contains(std::to_string(i)); ++i) {
-      const std::vector<MarkedText>& items = variables_.find(std::to_string(i))->second.items;
-      all.items.push_back(items.empty() ? MarkedText() : items.front());
+const ShellValue& ShellReader::value_of(const std::string& name, Place place, ShellValue& own) {
+  if (const ShellValue* known = variables_.find(name)) return *known;
+  const ShellValue& arguments = *variables_.find(kShellArguments);
+  if (name == "*") return arguments;
+  const size_t number = place_in_list(name).value_or(0);
+  const auto found = [&](MarkedText text) -> const ShellValue& {
+    own = {};
+    own.items.push_back(std::move(text));
+    return own;
+  };
+  if (name == "#" || number > 0) {
+    if (!arguments.unknown.empty()) return found(MarkedText::not_known(arguments.unknown));
+    if (number > 0 && number <= arguments.items.size()) {
+      charge(arguments.items[number - 1].text.size());
+      return found(arguments.items[number - 1]);
     }
-    if (name != "#") return all;
-    MarkedText count;
-    count.add(std::to_string(all.items.size()), {file_, 0});
-    return {.items = {count}};
   }
+  if (name == "#") {
+    MarkedText count;
+    count.add(std::to_string(arguments.items.size()), {file_, 0});
+    return found(std::move(count));
+  }
+  const std::string shown = printable(name);
   MarkedText text = MarkedText::not_known(
-      sourced_.empty() ? fmt::format("the variable {}, which line {} uses and nothing sets", name, place.line)
-                       : fmt::format("the variable {}, which line {} uses and {} may set", name, place.line, sourced_),
+      sourced_.empty() ? fmt::format("the variable {}, which line {} uses and nothing sets", shown, place.line)
+                       : fmt::format("the variable {}, which line {} uses and {} may set", shown, place.line, sourced_),
       sourced_.empty() ? MarkedText::kUnset : MarkedText::kHole);
   text.is_unset = sourced_.empty();
-  return {.items = {text}};
+  return found(std::move(text));
 }
 
-ShellValue ShellReader::braces() {
+bool ShellReader::is_set(const std::string& name) const {
+  if (variables_.find(name) != nullptr) return true;
+  const ShellValue& arguments = *variables_.find(kShellArguments);
+  const size_t number = place_in_list(name).value_or(0);
+  if (number == 0) return false;
+  return !arguments.unknown.empty() || (number <= arguments.items.size() && !arguments.items[number - 1].is_unset);
+}
+
+ShellValue ShellReader::braces(bool is_quoted) {
   const Place place = here();
   const auto unread = [&]() -> ShellValue {
     int open = 0;
@@ -276,24 +323,27 @@ ShellValue ShellReader::braces() {
     while (!is_over() && peek() != ']' && peek() != '}') *index += next();
     if (!take("]")) return unread();
   }
-  ShellValue value = value_of(name, place);
-  const bool is_set = variables_.contains(name);
-  if (index && *index != "@" && *index != "*") {
-    size_t number = 0;
-    const bool is_number = !index->empty() && index->size() < 7 &&
-                           std::all_of(index->begin(), index->end(), [](unsigned char c) { return std::isdigit(c); });
-    if (is_number) number = std::stoul(*index);
-    if (!value.unknown.empty() || !is_number || number >= value.items.size()) {
-      value = {.items = {MarkedText::not_known(
-                   fmt::format("the item {} of {} in line {}", printable(*index), name, place.line))}};
-    } else {
-      value = {.items = {value.items[number]}};
+  const bool is_all = index ? *index == "@" || *index == "*" : name == "@" || name == "*";
+  const auto value = [&]() -> ShellValue {
+    if (is_dry_) return {};
+    ShellValue own;
+    const ShellValue& known = value_of(name, place, own);
+    if (index && !is_all) {
+      const MarkedText* item = item_of(known, *index);
+      return {.items = {item != nullptr
+                            ? *item
+                            : MarkedText::not_known(fmt::format("the item {} of {} in line {}", printable(*index),
+                                                                printable(name), place.line))}};
     }
-  } else if (!index && value.is_array && name != "@" && name != "*") {
-    value.is_array = false;  // a plain ${NAME} is the first item
-    if (value.items.size() > 1) value.items.resize(1);
-  }
-  if (take("}")) return value;
+    if (known.is_array && !is_all) {  // a plain ${NAME} is the first item
+      ShellValue first{.unknown = known.unknown};
+      if (!known.items.empty()) first.items.push_back(known.items.front());
+      return first;
+    }
+    charge(known);
+    return error_ ? ShellValue{} : known;
+  };
+  if (take("}")) return value();
   const bool has_colon = peek() == ':';
   const char op = peek(has_colon ? 1 : 0);
   if (std::string_view("-=+?").find(op) == std::string_view::npos || op == '\0') return unread();
@@ -301,7 +351,9 @@ ShellValue ShellReader::braces() {
   next();
   std::vector<MarkedText> fields;
   bool is_open = false;
-  if (!goes_deeper()) return value;
+  if (!goes_deeper()) return {};
+  // What the variable is set to is no pattern, and a quote inside of quotes is none for it.
+  const bool was_pattern = std::exchange(is_pattern_, is_pattern_ && !is_quoted && op != '=');
   while (!is_over() && peek() != '}') {
     if (peek() == ' ' || peek() == '\n' || peek() == '\t') {
       const Place at = here();
@@ -310,17 +362,30 @@ ShellValue ShellReader::braces() {
       word_part(fields, is_open, /*is_quoted=*/false);
     }
   }
+  is_pattern_ = was_pattern;
   --depth_;
   if (!take("}")) fail(place, "${ is not closed", "Close it with }.");
   ShellValue other{.items = {MarkedText{}}};
   for (const MarkedText& field : fields) other.items.front().add(field);
-  const bool is_empty =
-      value.unknown.empty() && value.items.size() <= 1 && (value.items.empty() || value.items.front().text.empty());
+  if (is_dry_ || error_) return {};
+  const auto is_empty = [&] {
+    ShellValue own;
+    const ShellValue& known = value_of(name, place, own);
+    if (index && !is_all) {
+      const MarkedText* item = item_of(known, *index);
+      return item != nullptr && item->text.empty();
+    }
+    if (!known.unknown.empty()) return false;
+    return known.items.empty() || ((known.items.size() == 1 || !is_all) && known.items.front().text.empty());
+  };
   // A variable that nothing sets here is taken not to be set outside either.
-  const bool is_missing = !is_set || (has_colon && is_empty);
+  const bool is_missing = !is_set(name) || (has_colon && is_empty());
   if (op == '+') return is_missing ? ShellValue{.items = {MarkedText{}}} : other;
-  if (!is_missing || op == '?') return value;
-  if (op == '=' && !is_dry_) variables_[name] = other;
+  if (!is_missing || op == '?') return value();
+  if (op == '=') {
+    set(name, other);
+    if (variables_.is_given(name)) return value();
+  }
   return other;
 }
 
@@ -347,7 +412,7 @@ void ShellReader::expansion(std::vector<MarkedText>& fields, bool& is_open, bool
   if (take("{")) {
     const bool is_all =
         text_.substr(at_, text_.find('}', at_) - at_).find("[@]") != std::string_view::npos || peek() == '@';
-    return add(braces(), is_all);
+    return add(braces(is_quoted), is_all);
   }
   if (peek() == '\'' || (peek() == '"' && !is_quoted)) return word_part(fields, is_open, is_quoted && peek() != '\'');
   std::string name;
@@ -361,9 +426,12 @@ void ShellReader::expansion(std::vector<MarkedText>& fields, bool& is_open, bool
     open_field(fields, is_open).add('$', place);
     return;
   }
-  ShellValue value = value_of(name, place);
-  if (value.is_array && name != "@" && name != "*" && value.items.size() > 1) value.items.resize(1);
-  add(value, name == "@");
+  if (is_dry_) return;
+  ShellValue own;
+  const ShellValue& value = value_of(name, place, own);
+  if (!value.is_array || value.items.size() <= 1 || name == "@" || name == "*") return add(value, name == "@");
+  own = {.items = {value.items.front()}, .unknown = value.unknown};
+  add(own);
 }
 
 void ShellReader::redirection() {

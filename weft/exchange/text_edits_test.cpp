@@ -64,6 +64,17 @@ TEST(ScriptEdit, AValueChangesWhereItIsWrittenOrBehindItsKey) {
   EXPECT_EQ(with_argument("run --a_b 1\n# run --a_b 2\n", "a-b", "3"), "run --a_b 3\n# run --a_b 2\n");
 }
 
+TEST(ScriptEdit, ALongLineOfCommentedKeysIsLookedAtOnce) {
+  std::string line = "run --tp 1 # ";
+  for (int i = 0; i < 500'000; ++i) line += "--tp 2 ";  // 10^12 letters, if each looked for the comment itself
+  const auto changed = with_argument(line, "tp", "4");
+  ASSERT_TRUE(changed.has_value());
+  EXPECT_EQ(changed->substr(0, 20), "run --tp 4 # --tp 2 ");
+  EXPECT_EQ(with_argument("a --tp 1 --tp 2 # --tp 3\n# --tp 4\nb#--tp 5 # --tp 6", "tp", "9"),
+            "a --tp 1 --tp 2 # --tp 3\n# --tp 4\nb#--tp 9 # --tp 6");
+  EXPECT_EQ(with_argument("a --tp 1 --tp 2 # --tp 3\n# --tp 4", "tp", "9"), "a --tp 1 --tp 9 # --tp 3\n# --tp 4");
+}
+
 TEST(ScriptEdit, ArgumentsAreAddedAndTakenOut) {
   EXPECT_EQ(with_new_argument("run --a 1 \\\n  --b 2\n", "b", "c", ""), "run --a 1 \\\n  --c --b 2\n");
   EXPECT_EQ(without_argument("run --a 1 --b 2 --c\n", "b", true), "run --a 1 --c\n");
