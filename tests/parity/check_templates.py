@@ -1,7 +1,7 @@
 """Chat templates as transformers renders them: writes what the test suite compares with, or compares a built Weft by hand.
 
     python3 -m venv env && env/bin/pip install transformers==5.17.0 jinja2==3.1.6
-    env/bin/python tests/parity/check_templates.py --write                               # tests/parity/text/renderings.json
+    env/bin/python tests/parity/check_templates.py --write                               # renderings.json, lines.json in tests/parity/text
     env/bin/python tests/parity/check_templates.py --program build/tests/weft_render [--templates FOLDER] [--cases 2000]
 """
 
@@ -100,6 +100,27 @@ def expected(template, case):
     return {"text": text, "generations": [text[a:b] for a, b in indices[0]] if indices else []}
 
 
+def write_lines():
+    """Each line of lines.txt is a template; "! " before it says that Weft refuses it by name, though Jinja renders it."""
+    conversation = {
+        "messages": [{"role": "user", "content": "a b  c"}, {"role": "assistant", "content": "x"}],
+        "tools": None,
+        "add_generation_prompt": False,
+        "variables": {"bos_token": "<s>"},
+    }
+    lines = []
+    for line in (HERE / "lines.txt").read_text().split("\n"):
+        if not line:
+            continue
+        template = line.removeprefix("! ")
+        rendered = expected(template, conversation)
+        if line != template:
+            assert "text" in rendered, f"Jinja refuses {template}, too: {rendered}"
+        refused = line != template or "error" in rendered
+        lines.append({"template": template} | ({"refused": True} if refused else {"text": rendered["text"]}))
+    (HERE / "lines.json").write_text(json.dumps({"case": conversation, "lines": lines}, indent=1, ensure_ascii=True) + "\n")
+
+
 def agrees(answer, wanted):
     return ("error" in answer) == ("error" in wanted) and answer.get("text") == wanted.get("text") and (
         answer.get("generations") == wanted.get("generations")
@@ -120,6 +141,7 @@ def main():
         cases = [conversations.next() for _ in range(14)]
         renderings = {name: [expected(text, case) for case in cases] for name, text in templates.items()}
         (HERE / "renderings.json").write_text(json.dumps({"cases": cases, "renderings": renderings}, indent=1, ensure_ascii=False) + "\n")
+        write_lines()
         return
     wrong = 0
     for name, text in templates.items():

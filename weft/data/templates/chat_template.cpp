@@ -47,14 +47,14 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view text, std::string sour
 }
 
 Result<ChatTemplate::Rendering> ChatTemplate::render(const Request& request) const {
-  TemplateValue::Dict variables;
-  for (const auto& [name, value] : request.variables.items()) variables.set(name, TemplateValue::of(value));
-  const TemplateValue messages = TemplateValue::of(request.messages);
-  variables.set("messages", messages);
-  variables.set("tools", TemplateValue::of(request.tools));
-  variables.set("documents", TemplateValue());
-  variables.set("add_generation_prompt", TemplateValue(request.adds_generation_prompt));
   try {
+    TemplateRun::Scope variables;
+    for (const auto& [name, value] : request.variables.items()) variables[name] = TemplateValue::of(value);
+    const TemplateValue messages = TemplateValue::of(request.messages);
+    variables["messages"] = messages;
+    variables["tools"] = TemplateValue::of(request.tools);
+    variables["documents"] = TemplateValue();
+    variables["add_generation_prompt"] = TemplateValue(request.adds_generation_prompt);
     TemplateRun run(*body_, std::move(variables), messages);
     Rendering rendering;
     rendering.text = run.run();

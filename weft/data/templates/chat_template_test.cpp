@@ -46,6 +46,29 @@ TEST(ChatTemplate, RenderingsAreThoseOfTransformers) {
   EXPECT_GT(num_generations, 3);
 }
 
+TEST(ChatTemplate, LinesAreThoseOfJinjaOrRefused) {
+  const Document fixture = *read_document(kTemplateFixtures / "lines.json");
+  const Json& asked = fixture.root["case"];
+  int num_texts = 0, num_refused = 0;
+  for (const Json& line : fixture.root["lines"]) {
+    const std::string text = line["template"];
+    Result<ChatTemplate> chat = ChatTemplate::parse(text, "t");
+    Result<ChatTemplate::Rendering> rendering =
+        chat ? chat->render({.messages = asked["messages"], .variables = asked["variables"]}) : chat.error();
+    if (line.contains("refused")) {
+      EXPECT_FALSE(rendering) << text << " gives " << rendering->text;
+      ++num_refused;
+    } else if (rendering) {
+      EXPECT_EQ(rendering->text, line["text"].get<std::string>()) << text;
+      ++num_texts;
+    } else {
+      ADD_FAILURE() << text << ": " << rendering.error().message();
+    }
+  }
+  EXPECT_GT(num_texts, 40);
+  EXPECT_GT(num_refused, 40);
+}
+
 TEST(ChatTemplate, UnknownConstructsAreRefusedByName) {
   const auto problem = [](const char* text) {
     const Result<ChatTemplate> chat = ChatTemplate::parse(text, "t");
@@ -59,24 +82,6 @@ TEST(ChatTemplate, UnknownConstructsAreRefusedByName) {
   EXPECT_NE(problem("{{ 'abc }}").find("text that does not end"), std::string::npos);
   EXPECT_NE(problem("{% endfor %}"), "read");
   EXPECT_NE(problem("{{ (1 }}"), "read");
-}
-
-TEST(ChatTemplate, TemplatesWithoutEndStop) {
-  const auto problem = [](const std::string& text) {
-    const Result<ChatTemplate> chat = ChatTemplate::parse(text, "t");
-    if (!chat) return chat.error().message();
-    const auto rendering = chat->render({.messages = Json::array()});
-    return rendering ? std::string("rendered") : rendering.error().message();
-  };
-  EXPECT_NE(problem("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").find("deep"), std::string::npos);
-  EXPECT_NE(problem("{{ range(100000000) }}").find("range"), std::string::npos);
-  EXPECT_NE(problem("{{ 'aaaaaaaaaa' * 1000000000 }}").find("too often"), std::string::npos);
-  EXPECT_NE(problem("{{ 1 // 0 }}").find("zero"), std::string::npos);
-  EXPECT_NE(problem("{{ " + std::string(100'000, '(') + "1" + std::string(100'000, ')') + " }}").find("deep"),
-            std::string::npos);
-  std::string chain = "{{ a";
-  for (int i = 0; i < 100'000; ++i) chain += ".b";
-  EXPECT_NE(problem(chain + " }}").find("links"), std::string::npos);
 }
 
 TEST(ChatTemplate, MessagesKnowTheirText) {

@@ -6,37 +6,39 @@
 #include "weft/base/utf8.h"
 #include "weft/data/templates/template_fault.h"
 #include "weft/data/templates/template_value.h"
+#include "weft/data/templates/template_work.h"
 
 namespace weft {
 namespace {
 
 class JsonWriter {
  public:
-  explicit JsonWriter(const JsonStyle& style) : style_(style) {}
+  JsonWriter(const JsonStyle& style, TemplateWork& work) : style_(style), work_(work) {}
 
   void add(const TemplateValue& value, int64_t depth) {
+    work_.steps(1);
     if (const auto* text = value.as<std::string>()) {
       add_string(*text);
     } else if (value.is_none()) {
-      out += "null";
+      write("null");
     } else if (const auto* flag = value.as<bool>()) {
-      out += *flag ? "true" : "false";
+      write(*flag ? "true" : "false");
     } else if (const auto* d = value.as<double>(); d != nullptr && !std::isfinite(*d)) {
-      out += std::isnan(*d) ? "NaN" : *d > 0 ? "Infinity" : "-Infinity";
+      write(std::isnan(*d) ? "NaN" : *d > 0 ? "Infinity" : "-Infinity");
     } else if (value.is_number()) {
-      out += value.repr();
+      value.write_repr(out, work_);
     } else if (const TemplateValue::List* list = value.list()) {
       add_items('[', ']', list->items.size(), depth, [&](size_t i) { add(list->items[i], depth + 1); });
-    } else if (const TemplateValue::Dict* dict = value.dict(); dict != nullptr && !dict->is_namespace) {
+    } else if (const TemplateValue::Dict* dict = value.dict(); dict != nullptr && dict->is_mapping()) {
       std::vector<const std::pair<std::string, TemplateValue>*> items;
-      for (const auto& item : dict->items) items.push_back(&item);
+      for (const auto& item : dict->items()) items.push_back(&item);
       if (style_.sorts_keys) {
         // UTF-8 sorts as its characters do.
         std::stable_sort(items.begin(), items.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
       }
       add_items('{', '}', items.size(), depth, [&](size_t i) {
         add_string(items[i]->first);
-        out += style_.key_separator;
+        write(style_.key_separator);
         add(items[i]->second, depth + 1);
       });
     } else {
@@ -49,21 +51,26 @@ class JsonWriter {
  private:
   template <typename AddItem>
   void add_items(char open, char close, size_t count, int64_t depth, const AddItem& add_item) {
-    out += open;
+    write(std::string_view(&open, 1));
     for (size_t i = 0; i < count; ++i) {
-      if (i > 0) out += style_.item_separator;
+      if (i > 0) write(style_.item_separator);
       add_line(depth + 1);
       add_item(i);
     }
     if (count > 0) add_line(depth);
-    out += close;
+    write(std::string_view(&close, 1));
   }
 
   void add_line(int64_t depth) {
-    if (style_.indent >= 0) out += "\n" + std::string(static_cast<size_t>(style_.indent * depth), ' ');
+    if (style_.indent >= 0) write("\n" + std::string(static_cast<size_t>(style_.indent * depth), ' '));
   }
 
+  void write(std::string_view text) { work_.grow(out, text); }
+
   void add_string(const std::string& text) {
+    // Six bytes for one at most, of which the limit is seen behind each text.
+    work_.bytes(text.size());
+    TemplateWork::allow_text(out.size() + text.size());
     out += '"';
     for (size_t i = 0; i < text.size();) {
       const Utf8Character next = utf8_at(text, i);
@@ -94,15 +101,17 @@ class JsonWriter {
       i += next.length;
     }
     out += '"';
+    TemplateWork::allow_text(out.size());
   }
 
   const JsonStyle& style_;
+  TemplateWork& work_;
 };
 
 }  // namespace
 
-std::string to_json_text(const TemplateValue& value, const JsonStyle& style) {
-  JsonWriter writer(style);
+std::string to_json_text(const TemplateValue& value, const JsonStyle& style, TemplateWork& work) {
+  JsonWriter writer(style, work);
   writer.add(value, 0);
   return std::move(writer.out);
 }

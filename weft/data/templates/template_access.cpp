@@ -6,125 +6,99 @@
 #include "weft/base/utf8.h"
 #include "weft/data/templates/template_fault.h"
 #include "weft/data/templates/template_functions.h"
+#include "weft/data/templates/template_text.h"
 
 namespace weft {
 namespace {
 
-bool is_python_space(char32_t c) {
-  return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+TemplateValue character_at(const std::string& text, int64_t place, TemplateWork& work) {
+  work.bytes(text.size());
+  const auto size = static_cast<int64_t>(characters_in(text));
+  const int64_t i = place < 0 ? place + size : place;
+  if (i < 0 || i >= size) return TemplateValue::undefined("a character beyond the text");
+  const size_t offset = offset_of_character(text, static_cast<size_t>(i));
+  return text.substr(offset, utf8_at(text, offset).length);
 }
 
 }  // namespace
 
-const TemplateValue* TemplateArguments::find(size_t place, std::string_view name) const {
-  for (const auto& [own, value] : names) {
-    if (own == name) return &value;
-  }
-  return place < places.size() ? &places[place] : nullptr;
-}
-
-std::u32string characters_of(std::string_view text) {
-  std::u32string characters;
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Character next = utf8_at(text, i);
-    characters += next.code;
-    i += next.length;
-  }
-  return characters;
-}
-
-std::string text_of(std::u32string_view characters) {
-  std::string text;
-  for (const char32_t c : characters) append_utf8(text, c);
-  return text;
-}
-
-std::string stripped(std::string_view text, std::string_view characters, bool left, bool right) {
-  const std::u32string given = characters_of(characters);
-  const auto goes = [&](char32_t c) {
-    return given.empty() ? is_python_space(c) : given.find(c) != std::u32string::npos;
-  };
-  while (left && !text.empty()) {
-    const Utf8Character first = utf8_at(text, 0);
-    if (!goes(first.code)) break;
-    text.remove_prefix(first.length);
-  }
-  while (right && !text.empty()) {
-    const size_t last = utf8_before(text, text.size());
-    if (!goes(utf8_at(text, last).code)) break;
-    text = text.substr(0, last);
-  }
-  return std::string(text);
-}
-
-bool template_contains(const TemplateValue& whole, const TemplateValue& item) {
+bool template_contains(const TemplateValue& whole, const TemplateValue& item, TemplateWork& work) {
   if (const auto* text = whole.as<std::string>()) {
     const auto* part = item.as<std::string>();
     if (part == nullptr) throw TemplateFault(fmt::format("looks for {} in a text", item.kind()));
-    return text->find(*part) != std::string::npos;
+    work.bytes(text->size() + part->size());
+    return found_at(*text, *part) != std::string::npos;
   }
   if (const TemplateValue::List* list = whole.list()) {
     return std::any_of(list->items.begin(), list->items.end(),
-                       [&](const TemplateValue& other) { return other.equals(item); });
+                       [&](const TemplateValue& other) { return other.equals(item, work); });
   }
-  if (const TemplateValue::Dict* dict = whole.dict()) {
+  if (const TemplateValue::Dict* dict = whole.dict(); dict != nullptr && dict->is_mapping()) {
     const auto* key = item.as<std::string>();
+    if (key != nullptr) work.bytes(key->size());
     return key != nullptr && dict->find(*key) != nullptr;
   }
   if (whole.is_undefined()) return false;
   throw TemplateFault(fmt::format("looks for something in {}", whole.kind()));
 }
 
-int template_order(const TemplateValue& a, const TemplateValue& b) {
+int template_order(const TemplateValue& a, const TemplateValue& b, TemplateWork& work) {
+  if (const auto* left = a.as<int64_t>(), *right = b.as<int64_t>(); left != nullptr && right != nullptr)
+    return *left < *right ? -1 : *left > *right ? 1 : 0;
   if (a.is_number() && b.is_number()) return a.number() < b.number() ? -1 : a.number() > b.number() ? 1 : 0;
   const auto *left = a.as<std::string>(), *right = b.as<std::string>();
   if (left == nullptr || right == nullptr) throw TemplateFault(fmt::format("orders {} and {}", a.kind(), b.kind()));
-  return *left < *right ? -1 : *left > *right ? 1 : 0;
+  work.bytes(std::min(left->size(), right->size()));
+  // UTF-8 sorts as its characters do.
+  const int order = left->compare(*right);
+  return order < 0 ? -1 : order > 0 ? 1 : 0;
 }
 
-std::vector<TemplateValue> template_items(const TemplateValue& value) {
+std::vector<TemplateValue> template_items(const TemplateValue& value, TemplateWork& work) {
   std::vector<TemplateValue> items;
-  if (const TemplateValue::List* list = value.list()) return list->items;
-  if (const TemplateValue::Dict* dict = value.dict(); dict != nullptr && !dict->is_namespace) {
-    for (const auto& [key, ignored] : dict->items) items.emplace_back(key);
+  if (const TemplateValue::List* list = value.list()) {
+    work.steps(list->items.size());
+    return list->items;
+  }
+  if (const TemplateValue::Dict* dict = value.dict(); dict != nullptr && dict->is_mapping()) {
+    for (const auto& [key, ignored] : dict->items()) work.grow(items, work.text(key));
     return items;
   }
   if (const auto* text = value.as<std::string>()) {
-    for (const char32_t c : characters_of(*text)) items.emplace_back(text_of(std::u32string_view(&c, 1)));
+    for (size_t i = 0; i < text->size();) {
+      const size_t length = utf8_at(*text, i).length;
+      work.grow(items, work.text(std::string_view(*text).substr(i, length)));
+      i += length;
+    }
     return items;
   }
   if (value.is_undefined()) return items;
   throw TemplateFault(fmt::format("goes through {}", value.kind()));
 }
 
-TemplateValue template_item(const TemplateValue& value, const TemplateValue& key) {
+TemplateValue template_item(const TemplateValue& value, const TemplateValue& key, TemplateWork& work) {
   if (value.is_undefined()) throw TemplateFault(fmt::format("takes a part of {}", value.kind()));
-  if (const TemplateValue::Dict* dict = value.dict()) {
-    const auto* name = key.as<std::string>();
-    const TemplateValue* found = name != nullptr ? dict->find(*name) : nullptr;
-    if (found != nullptr) return *found;
-    return TemplateValue::undefined(name != nullptr ? printable(*name) : "an item");
+  const auto* name = key.as<std::string>();
+  if (name != nullptr) work.bytes(name->size());
+  if (const TemplateValue::Dict* dict = value.dict(); dict != nullptr && name != nullptr) {
+    if (const TemplateValue* found = dict->find(*name)) return *found;
   }
+  // Python's subscripts take True for 1, and Jinja's a name for an attribute.
+  if (name != nullptr) {
+    return has_template_method(value, *name) ? template_attribute(value, *name)
+                                             : TemplateValue::undefined(printable(*name));
+  }
+  const auto* flag = key.as<bool>();
   const auto* place = key.as<int64_t>();
-  if (place == nullptr) {
-    const auto* name = key.as<std::string>();
-    return name != nullptr && has_template_method(value, *name) ? template_attribute(value, *name)
-                                                                : TemplateValue::undefined("an item");
-  }
-  const auto at = [&](size_t size) { return *place < 0 ? *place + static_cast<int64_t>(size) : *place; };
+  if (place == nullptr && flag == nullptr) return TemplateValue::undefined("an item");
+  const int64_t at = place != nullptr ? *place : *flag ? 1 : 0;
   if (const TemplateValue::List* list = value.list()) {
-    const int64_t i = at(list->items.size());
-    const bool is_inside = i >= 0 && i < static_cast<int64_t>(list->items.size());
-    return is_inside ? list->items[static_cast<size_t>(i)] : TemplateValue::undefined("an item beyond the list");
+    const auto size = static_cast<int64_t>(list->items.size());
+    const int64_t i = at < 0 ? at + size : at;
+    return i >= 0 && i < size ? list->items[static_cast<size_t>(i)]
+                              : TemplateValue::undefined("an item beyond the list");
   }
-  if (const auto* text = value.as<std::string>()) {
-    const std::u32string characters = characters_of(*text);
-    const int64_t i = at(characters.size());
-    const bool is_inside = i >= 0 && i < static_cast<int64_t>(characters.size());
-    return is_inside ? TemplateValue(text_of(std::u32string_view(characters).substr(static_cast<size_t>(i), 1)))
-                     : TemplateValue::undefined("a character beyond the text");
-  }
+  if (const auto* text = value.as<std::string>()) return character_at(*text, at, work);
   return TemplateValue::undefined("an item");
 }
 

@@ -1,21 +1,26 @@
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
 #include "weft/data/templates/template_fault.h"
+#include "weft/data/templates/template_numbers.h"
 #include "weft/data/templates/template_run.h"
+#include "weft/data/templates/template_text.h"
 
 namespace weft {
 namespace {
 
 using Value = TemplateValue;
 
-constexpr int64_t kLongestRange = 1'000'000;
+constexpr uint64_t kLongestRange = 1'000'000;
 
-/// Places of a Python slice, in order.
-std::vector<int64_t> slice_places(int64_t size, const Value& from, const Value& to, const Value& by) {
+/// Places of a Python slice: `begin`, and each `step` further up to `end`.
+struct Slice {
+  int64_t begin = 0, end = 0, step = 1;
+};
+
+Slice slice_of(int64_t size, const Value& from, const Value& to, const Value& by) {
   const auto integer = [](const Value& value, int64_t fallback) {
     if (value.is_none()) return fallback;
     if (value.as<int64_t>() == nullptr) throw TemplateFault(fmt::format("cuts by {}", value.kind()));
@@ -29,54 +34,96 @@ std::vector<int64_t> slice_places(int64_t size, const Value& from, const Value& 
     if (at < 0) at += size;
     return std::clamp(at, step > 0 ? int64_t{0} : int64_t{-1}, step > 0 ? size : size - 1);
   };
-  const int64_t begin = bound(from, step > 0 ? 0 : size - 1), end = bound(to, step > 0 ? size : -1);
-  std::vector<int64_t> places;
-  for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) places.push_back(i);
-  return places;
+  return {bound(from, step > 0 ? 0 : size - 1), bound(to, step > 0 ? size : -1), step};
 }
 
-int64_t floored(int64_t a, int64_t b) {
-  const int64_t quotient = a / b;
-  return quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+template <typename Visit>
+void for_each_place(const Slice& slice, const Visit& visit) {
+  for (int64_t i = slice.begin; slice.step > 0 ? i < slice.end : i > slice.end; i += slice.step)
+    visit(static_cast<size_t>(i));
 }
 
-[[noreturn]] void too_large() {
-  throw TemplateFault("computes a number that is too large");
-}
-
-Value computed(const std::string& mark, int64_t a, int64_t b) {
-  int64_t result = 0;
-  if (mark == "+" && !__builtin_add_overflow(a, b, &result)) return result;
-  if (mark == "-" && !__builtin_sub_overflow(a, b, &result)) return result;
-  if (mark == "*" && !__builtin_mul_overflow(a, b, &result)) return result;
-  if (mark == "+" || mark == "-" || mark == "*") too_large();
-  if (mark == "**") {
-    const double power = std::pow(static_cast<double>(a), static_cast<double>(b));
-    if (b < 0) return power;
-    if (!(std::fabs(power) < 9e15)) too_large();
-    return static_cast<int64_t>(power);
+Value cut_text(const std::string& text, const Value& from, const Value& to, const Value& by, TemplateWork& work) {
+  work.bytes(text.size());
+  const Slice slice = slice_of(static_cast<int64_t>(characters_in(text)), from, to, by);
+  if (slice.step == 1) {
+    if (slice.end <= slice.begin) return "";
+    const size_t begin = offset_of_character(text, static_cast<size_t>(slice.begin));
+    const std::string_view rest = std::string_view(text).substr(begin);
+    return work.text(rest.substr(0, offset_of_character(rest, static_cast<size_t>(slice.end - slice.begin))));
   }
-  if (b == 0) throw TemplateFault("divides by zero");
-  if (mark == "/") return static_cast<double>(a) / static_cast<double>(b);
-  if (b == -1) return mark == "%" ? Value(int64_t{0}) : computed("-", 0, a);
-  return mark == "//" ? floored(a, b) : a - floored(a, b) * b;
+  // Four bytes for each character of which it takes some.
+  work.bytes(8 * text.size());
+  const std::u32string characters = characters_of(text);
+  std::u32string cut;
+  for_each_place(slice, [&](size_t i) { cut += characters[i]; });
+  return work.text(text_of(cut));
 }
 
-Value computed(const std::string& mark, double a, double b) {
-  if (mark == "+") return a + b;
-  if (mark == "-") return a - b;
-  if (mark == "*") return a * b;
-  if (mark == "**") return std::pow(a, b);
-  if (b == 0) throw TemplateFault("divides by zero");
-  if (mark == "/") return a / b;
-  return mark == "//" ? std::floor(a / b) : a - std::floor(a / b) * b;
+Value repeated(const std::string& text, int64_t count, TemplateWork& work) {
+  const auto times = static_cast<uint64_t>(std::max<int64_t>(count, 0));
+  if (!text.empty() && times > TemplateWork::kMostTextBytes / text.size())
+    throw TemplateFault(fmt::format("repeats a text too often, to more than {} bytes", TemplateWork::kMostTextBytes));
+  std::string repeated;
+  for (uint64_t i = 0; i < times && !text.empty(); ++i) work.grow(repeated, text);
+  return repeated;
+}
+
+Value appended(const Value& left, const Value& right, TemplateWork& work) {
+  const Value::List *a = left.list(), *b = right.list();
+  if (a->is_tuple != b->is_tuple) throw TemplateFault("has '+' between a list and a tuple");
+  std::vector<Value> both = template_items(left, work);
+  for (const Value& item : b->items) work.grow(both, item);
+  return TemplateWork::list(std::move(both), a->is_tuple);
+}
+
+Value joined_by(const std::string& mark, const Value& left, const Value& right, TemplateWork& work) {
+  if (left.is_number() && right.is_number()) return template_arithmetic(mark, left, right);
+  const auto *a = left.as<std::string>(), *b = right.as<std::string>();
+  if (mark == "+" && a != nullptr && b != nullptr) {
+    std::string both;
+    work.grow(both, *a);
+    work.grow(both, *b);
+    return both;
+  }
+  if (mark == "+" && left.list() != nullptr && right.list() != nullptr) return appended(left, right, work);
+  if (mark == "*" && a != nullptr && right.as<int64_t>() != nullptr) return repeated(*a, *right.as<int64_t>(), work);
+  throw TemplateFault(fmt::format("has '{}' between {} and {}", mark, left.kind(), right.kind()));
+}
+
+Value range_of(const TemplateCall& call) {
+  const int64_t first = call.integer(0, 0), step = call.integer(2, 1);
+  const int64_t begin = call.given(1) != nullptr ? first : 0;
+  const int64_t end = call.given(1) != nullptr ? call.integer(1, 0) : first;
+  if (step == 0) throw TemplateFault("calls 'range' with steps of zero");
+  const bool is_empty = step > 0 ? begin >= end : begin <= end;
+  if (is_empty) return TemplateWork::list({});
+  // Differences of 64-bit numbers fit without a sign.
+  const uint64_t distance = step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(begin)
+                                     : static_cast<uint64_t>(begin) - static_cast<uint64_t>(end);
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
+  const uint64_t count = (distance - 1) / stride + 1;
+  if (count > kLongestRange) throw TemplateFault(fmt::format("calls 'range' for more than {} numbers", kLongestRange));
+  std::vector<Value> numbers;
+  for (uint64_t i = 0; i < count; ++i)
+    call.work().grow(numbers, static_cast<int64_t>(static_cast<uint64_t>(begin) + i * static_cast<uint64_t>(step)));
+  return TemplateWork::list(std::move(numbers));
+}
+
+Value fields_of(const std::string& name, const TemplateArguments& arguments) {
+  using Kind = Value::Dict::Kind;
+  if (!arguments.places.empty()) throw TemplateFault(fmt::format("calls '{}' with values that have no name", name));
+  Value::Dict fields(name == "namespace" ? Kind::kNamespace : Kind::kMapping);
+  for (const auto& [field, value] : arguments.names) fields.set(field, value);
+  return fields;
 }
 
 }  // namespace
 
 Value TemplateRun::evaluate(const TemplateExpression& expression) {
   try {
-    count_step(expression.line);
+    const TemplateWork::Level level(work_);
+    work_.steps(1);
     return evaluate_here(expression);
   } catch (const TemplateFault& fault) {
     if (fault.line > 0) throw;
@@ -85,82 +132,91 @@ Value TemplateRun::evaluate(const TemplateExpression& expression) {
 }
 
 Value TemplateRun::evaluate_here(const TemplateExpression& expression) {
-  const auto part = [&](size_t i) { return evaluate(*expression.parts[i]); };
   switch (expression.kind) {
     case TemplateExpression::Kind::kLiteral:
       return expression.value;
     case TemplateExpression::Kind::kName:
       return look_up(expression.text);
     case TemplateExpression::Kind::kList:
-    case TemplateExpression::Kind::kTuple: {
-      Value::List list{.items = {}, .is_tuple = expression.kind == TemplateExpression::Kind::kTuple};
-      for (size_t i = 0; i < expression.parts.size(); ++i) list.items.push_back(part(i));
-      return list;
-    }
-    case TemplateExpression::Kind::kDict: {
-      Value::Dict dict;
-      for (size_t i = 0; i < expression.parts.size(); i += 2) {
-        const Value key = part(i);
-        if (key.as<std::string>() == nullptr) throw TemplateFault(fmt::format("has {} for a key", key.kind()));
-        dict.set(*key.as<std::string>(), part(i + 1));
-      }
-      return dict;
-    }
+    case TemplateExpression::Kind::kTuple:
+      return evaluate_list(expression);
+    case TemplateExpression::Kind::kDict:
+      return evaluate_dict(expression);
     case TemplateExpression::Kind::kAttribute:
-      return template_attribute(part(0), expression.text);
-    case TemplateExpression::Kind::kItem:
-      return template_item(part(0), part(1));
+      work_.bytes(expression.text.size());
+      return template_attribute(evaluate(*expression.parts[0]), expression.text);
+    case TemplateExpression::Kind::kItem: {
+      const Value whole = evaluate(*expression.parts[0]);
+      return template_item(whole, evaluate(*expression.parts[1]), work_);
+    }
     case TemplateExpression::Kind::kSlice:
       return evaluate_slice(expression);
     case TemplateExpression::Kind::kCall:
       return evaluate_call(expression);
-    case TemplateExpression::Kind::kFilter:
-      return apply_template_filter(expression.text, part(0), arguments_of(expression));
-    case TemplateExpression::Kind::kTest:
-      return passes_template_test(expression.text, part(0), arguments_of(expression));
+    case TemplateExpression::Kind::kFilter: {
+      const Value value = evaluate(*expression.parts[0]);
+      return apply_template_filter(expression.text, value, arguments_of(expression), work_);
+    }
+    case TemplateExpression::Kind::kTest: {
+      const Value value = evaluate(*expression.parts[0]);
+      return passes_template_test(expression.text, value, arguments_of(expression), work_);
+    }
     case TemplateExpression::Kind::kNot:
-      return !part(0).is_true();
-    case TemplateExpression::Kind::kNegative: {
-      const Value value = part(0);
-      if (const auto* integer = value.as<int64_t>()) return computed("-", int64_t{0}, *integer);
-      if (!value.is_number()) throw TemplateFault(fmt::format("negates {}", value.kind()));
-      return -value.number();
-    }
-    case TemplateExpression::Kind::kAnd: {
-      Value left = part(0);
-      return left.is_true() ? part(1) : left;
-    }
-    case TemplateExpression::Kind::kOr: {
-      Value left = part(0);
-      return left.is_true() ? left : part(1);
-    }
+      return !evaluate(*expression.parts[0]).is_true();
+    case TemplateExpression::Kind::kNegative:
+      return template_negative(evaluate(*expression.parts[0]));
+    case TemplateExpression::Kind::kAnd:
+    case TemplateExpression::Kind::kOr:
+      return evaluate_logic(expression);
     case TemplateExpression::Kind::kCompare:
       return evaluate_compare(expression);
     case TemplateExpression::Kind::kBinary:
       return evaluate_binary(expression);
     case TemplateExpression::Kind::kChoice:
-      if (part(1).is_true()) return part(0);
-      return expression.parts[2] != nullptr ? part(2) : Value::undefined("a choice without 'else'");
+      if (evaluate(*expression.parts[1]).is_true()) return evaluate(*expression.parts[0]);
+      return expression.parts[2] != nullptr ? evaluate(*expression.parts[2])
+                                            : Value::undefined("a choice without 'else'");
   }
   return {};
+}
+
+Value TemplateRun::evaluate_list(const TemplateExpression& expression) {
+  std::vector<Value> items;
+  for (const TemplateExpressionPtr& part : expression.parts) work_.grow(items, evaluate(*part));
+  return TemplateWork::list(std::move(items), expression.kind == TemplateExpression::Kind::kTuple);
+}
+
+Value TemplateRun::evaluate_dict(const TemplateExpression& expression) {
+  Value::Dict dict;
+  for (size_t i = 0; i < expression.parts.size(); i += 2) {
+    const Value key = evaluate(*expression.parts[i]);
+    if (key.as<std::string>() == nullptr) throw TemplateFault(fmt::format("has {} for a key", key.kind()));
+    work_.bytes(key.as<std::string>()->size());
+    dict.set(*key.as<std::string>(), evaluate(*expression.parts[i + 1]));
+  }
+  return dict;
 }
 
 Value TemplateRun::evaluate_slice(const TemplateExpression& expression) {
   const auto part = [&](size_t i) { return expression.parts[i] != nullptr ? evaluate(*expression.parts[i]) : Value(); };
   const Value whole = part(0), from = part(1), to = part(2), by = part(3);
-  if (const auto* text = whole.as<std::string>()) {
-    const std::u32string characters = characters_of(*text);
-    std::u32string cut;
-    for (const int64_t i : slice_places(static_cast<int64_t>(characters.size()), from, to, by))
-      cut += characters[static_cast<size_t>(i)];
-    return text_of(cut);
-  }
+  if (const auto* text = whole.as<std::string>()) return cut_text(*text, from, to, by, work_);
   const Value::List* list = whole.list();
   if (list == nullptr) throw TemplateFault(fmt::format("cuts {}", whole.kind()));
-  Value::List cut{.items = {}, .is_tuple = list->is_tuple};
-  for (const int64_t i : slice_places(static_cast<int64_t>(list->items.size()), from, to, by))
-    cut.items.push_back(list->items[static_cast<size_t>(i)]);
-  return cut;
+  std::vector<Value> cut;
+  for_each_place(slice_of(static_cast<int64_t>(list->items.size()), from, to, by),
+                 [&](size_t i) { work_.grow(cut, list->items[i]); });
+  return TemplateWork::list(std::move(cut), list->is_tuple);
+}
+
+Value TemplateRun::evaluate_logic(const TemplateExpression& expression) {
+  const bool stops_at = expression.kind == TemplateExpression::Kind::kOr;
+  Value value;
+  for (const TemplateExpressionPtr& part : expression.parts) {
+    value = evaluate(*part);
+    if (value.is_true() == stops_at) break;
+  }
+  return value;
 }
 
 Value TemplateRun::evaluate_compare(const TemplateExpression& expression) {
@@ -168,14 +224,14 @@ Value TemplateRun::evaluate_compare(const TemplateExpression& expression) {
   for (size_t i = 0; i < expression.operators.size(); ++i) {
     const std::string& name = expression.operators[i];
     Value right = evaluate(*expression.parts[i + 1]);
-    const bool holds = name == "=="       ? left.equals(right)
-                       : name == "!="     ? !left.equals(right)
-                       : name == "in"     ? template_contains(right, left)
-                       : name == "not in" ? !template_contains(right, left)
-                       : name == "<"      ? template_order(left, right) < 0
-                       : name == ">"      ? template_order(left, right) > 0
-                       : name == "<="     ? template_order(left, right) <= 0
-                                          : template_order(left, right) >= 0;
+    const bool holds = name == "=="       ? left.equals(right, work_)
+                       : name == "!="     ? !left.equals(right, work_)
+                       : name == "in"     ? template_contains(right, left, work_)
+                       : name == "not in" ? !template_contains(right, left, work_)
+                       : name == "<"      ? template_order(left, right, work_) < 0
+                       : name == ">"      ? template_order(left, right, work_) > 0
+                       : name == "<="     ? template_order(left, right, work_) <= 0
+                                          : template_order(left, right, work_) >= 0;
     if (!holds) return false;
     left = std::move(right);
   }
@@ -183,31 +239,16 @@ Value TemplateRun::evaluate_compare(const TemplateExpression& expression) {
 }
 
 Value TemplateRun::evaluate_binary(const TemplateExpression& expression) {
-  const Value left = evaluate(*expression.parts[0]), right = evaluate(*expression.parts[1]);
-  const std::string& mark = expression.text;
-  if (mark == "~") return left.text() + right.text();
-  if (left.is_number() && right.is_number()) {
-    const bool is_whole = left.as<double>() == nullptr && right.as<double>() == nullptr;
-    if (!is_whole) return computed(mark, left.number(), right.number());
-    return computed(mark, static_cast<int64_t>(left.as<int64_t>() ? *left.as<int64_t>() : *left.as<bool>()),
-                    static_cast<int64_t>(right.as<int64_t>() ? *right.as<int64_t>() : *right.as<bool>()));
+  Value left = evaluate(*expression.parts[0]);
+  if (expression.operators[0] == "~") {
+    // All of a chain is "~": they are joined once.
+    std::string text = left.text(work_);
+    for (size_t i = 1; i < expression.parts.size(); ++i) evaluate(*expression.parts[i]).write_text(text, work_);
+    return text;
   }
-  const auto *a = left.as<std::string>(), *b = right.as<std::string>();
-  if (mark == "+" && a != nullptr && b != nullptr) return *a + *b;
-  if (mark == "+" && left.list() != nullptr && right.list() != nullptr) {
-    Value::List both = *left.list();
-    both.items.insert(both.items.end(), right.list()->items.begin(), right.list()->items.end());
-    return both;
-  }
-  if (mark == "*" && a != nullptr && right.as<int64_t>() != nullptr) {
-    const int64_t times = std::max<int64_t>(*right.as<int64_t>(), 0);
-    if (static_cast<double>(times) * static_cast<double>(a->size()) > 1e7)
-      throw TemplateFault("repeats a text too often");
-    std::string repeated;
-    for (int64_t i = 0; i < times && !a->empty(); ++i) repeated += *a;
-    return repeated;
-  }
-  throw TemplateFault(fmt::format("has '{}' between {} and {}", mark, left.kind(), right.kind()));
+  for (size_t i = 0; i < expression.operators.size(); ++i)
+    left = joined_by(expression.operators[i], left, evaluate(*expression.parts[i + 1]), work_);
+  return left;
 }
 
 TemplateArguments TemplateRun::arguments_of(const TemplateExpression& expression) {
@@ -229,35 +270,18 @@ Value TemplateRun::evaluate_call(const TemplateExpression& expression) {
   if (const auto* macro = function.as<Value::Macro>()) return call_macro(*(*macro)->statement, arguments);
   const auto* known = function.as<Value::Function>();
   if (known == nullptr) throw TemplateFault(fmt::format("calls {}", function.kind()));
-  return known->self != nullptr ? call_template_method(*known->self, known->name, arguments)
+  return known->self != nullptr ? call_template_method(*known->self, known->name, arguments, work_)
                                 : call_global(known->name, arguments);
 }
 
 Value TemplateRun::call_global(const std::string& name, const TemplateArguments& arguments) {
+  if (name == "namespace" || name == "dict") return fields_of(name, arguments);
   if (name == "raise_exception") {
-    const Value* message = arguments.find(0, "message");
-    throw TemplateFault("says: " + printable(message != nullptr ? message->text() : "", 200));
+    const TemplateCall call(name, {.names = {"message"}, .num_needed = 1}, arguments, work_);
+    throw TemplateFault("says: " + printable(call.given(0)->text(work_), 200));
   }
-  if (name == "namespace" || name == "dict") {
-    Value::Dict fields{.items = arguments.names, .is_namespace = name == "namespace"};
-    if (!arguments.places.empty()) throw TemplateFault(fmt::format("calls '{}' with values that have no name", name));
-    return fields;
-  }
-  std::vector<int64_t> bounds;
-  for (const Value& value : arguments.places) {
-    if (value.as<int64_t>() == nullptr) throw TemplateFault(fmt::format("calls 'range' with {}", value.kind()));
-    bounds.push_back(*value.as<int64_t>());
-  }
-  if (bounds.empty() || bounds.size() > 3) throw TemplateFault("calls 'range' with other than one to three numbers");
-  const int64_t begin = bounds.size() > 1 ? bounds[0] : 0, end = bounds.size() > 1 ? bounds[1] : bounds[0];
-  const int64_t step = bounds.size() > 2 ? bounds[2] : 1;
-  if (step == 0) throw TemplateFault("calls 'range' with steps of zero");
-  const double count = (static_cast<double>(end) - static_cast<double>(begin)) / static_cast<double>(step);
-  if (count > static_cast<double>(kLongestRange))
-    throw TemplateFault(fmt::format("calls 'range' for more than {} numbers", kLongestRange));
-  Value::List list;
-  for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) list.items.emplace_back(i);
-  return list;
+  return range_of(
+      TemplateCall(name, {.names = {"start", "stop", "step"}, .num_needed = 1, .by_name = false}, arguments, work_));
 }
 
 }  // namespace weft

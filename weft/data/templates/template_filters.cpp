@@ -1,334 +1,406 @@
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/base/utf8.h"
 #include "weft/data/templates/template_fault.h"
 #include "weft/data/templates/template_functions.h"
+#include "weft/data/templates/template_numbers.h"
+#include "weft/data/templates/template_text.h"
 
 namespace weft {
 namespace {
 
 using Arguments = TemplateArguments;
+using Call = TemplateCall;
 using Value = TemplateValue;
 
-int64_t length_of(const Value& value) {
-  if (const auto* text = value.as<std::string>()) return static_cast<int64_t>(characters_of(*text).size());
+struct Filter {
+  TemplateParameters parameters;
+  std::function<Value(const Value&, const Call&)> apply;
+};
+
+Value list_of(std::vector<Value> items) {
+  return TemplateWork::list(std::move(items));
+}
+
+Value length_of(const Value& value, const Call& call) {
+  if (const auto* text = value.as<std::string>()) {
+    call.work().bytes(text->size());
+    return static_cast<int64_t>(characters_in(*text));
+  }
   if (value.list() != nullptr) return static_cast<int64_t>(value.list()->items.size());
-  if (value.dict() != nullptr) return static_cast<int64_t>(value.dict()->items.size());
-  if (value.is_undefined()) return 0;
+  if (value.dict() != nullptr && value.dict()->is_mapping()) return static_cast<int64_t>(value.dict()->items().size());
+  if (value.is_undefined()) return int64_t{0};
   throw TemplateFault(fmt::format("asks for the length of {}", value.kind()));
 }
 
-Value list_of(std::vector<Value> items) {
-  return Value::List{.items = std::move(items)};
-}
-
-std::string argument_text(const Arguments& arguments, size_t place, std::string_view name, std::string fallback) {
-  const Value* given = arguments.find(place, name);
-  return given != nullptr && !given->is_none() ? given->text() : fallback;
-}
-
-bool argument_flag(const Arguments& arguments, size_t place, std::string_view name) {
-  const Value* given = arguments.find(place, name);
-  return given != nullptr && given->is_true();
-}
-
-Value to_json_filter(const Value& value, const Arguments& arguments) {
-  JsonStyle style{.is_ascii = argument_flag(arguments, 0, "ensure_ascii"),
-                  .sorts_keys = argument_flag(arguments, 3, "sort_keys")};
-  if (const Value* indent = arguments.find(1, "indent"); indent != nullptr && !indent->is_none()) {
-    const auto* count = indent->as<int64_t>();
-    if (count == nullptr || *count < 0 || *count > 64) throw TemplateFault("indents JSON by what is no small number");
-    style.indent = *count;
+Value to_json_filter(const Value& value, const Call& call) {
+  // Indents beyond any file's.
+  constexpr int64_t kMostIndent = 64;
+  JsonStyle style{.is_ascii = call.flag(0), .sorts_keys = call.flag(3)};
+  if (!call.is_none(1)) {
+    style.indent = call.integer(1, 0);
+    if (style.indent < 0 || style.indent > kMostIndent)
+      throw TemplateFault(fmt::format("indents JSON by {}, where 0 to {} are known", style.indent, kMostIndent));
     style.item_separator = ",";
   }
-  if (const Value* separators = arguments.find(2, "separators"); separators != nullptr && !separators->is_none()) {
-    const std::vector<Value> both = template_items(*separators);
+  if (!call.is_none(2)) {
+    const std::vector<Value> both = template_items(*call.given(2), call.work());
     if (both.size() != 2) throw TemplateFault("gives JSON other than two separators");
-    style.item_separator = both[0].text();
-    style.key_separator = both[1].text();
+    style.item_separator = both[0].text(call.work());
+    style.key_separator = both[1].text(call.work());
   }
-  return to_json_text(value, style);
+  return to_json_text(value, style, call.work());
 }
 
-Value join(const Value& value, const Arguments& arguments) {
-  const std::string separator = argument_text(arguments, 0, "d", "");
-  const Value* attribute = arguments.find(1, "attribute");
-  std::string joined;
-  size_t count = 0;
-  for (const Value& item : template_items(value)) {
-    if (count++ > 0) joined += separator;
-    joined += (attribute != nullptr ? template_attribute(item, attribute->text()) : item).text();
-  }
-  return joined;
-}
-
-Value indent(const Value& value, const Arguments& arguments) {
-  const Value* width = arguments.find(0, "width");
-  const std::string blanks = width == nullptr ? "    "
-                             : width->as<std::string>() != nullptr
-                                 ? *width->as<std::string>()
-                                 : std::string(static_cast<size_t>(std::clamp(width->number(), 0.0, 64.0)), ' ');
-  const bool indents_first = argument_flag(arguments, 1, "first"), indents_blank = argument_flag(arguments, 2, "blank");
-  const std::string text = value.text();
-  std::string out;
-  for (size_t begin = 0, line = 0; begin <= text.size(); ++line) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    if (line > 0) out += '\n';
-    const bool is_indented = line == 0 ? indents_first : indents_blank || end > begin;
-    if (is_indented) out += blanks;
-    out.append(text, begin, end - begin);
-    begin = end + 1;
-  }
-  return out;
-}
-
-/// What a filter over items does with each: an attribute of it, or the value of a test or filter named first.
-Value of_item(const Value& item, const std::string& attribute) {
+/// An attribute "a.b.0" of an item; `otherwise`, where given, stands for parts that are not there.
+Value of_item(const Value& item, const Value& attribute, TemplateWork& work, const Value* otherwise = nullptr) {
+  if (attribute.as<int64_t>() != nullptr) return template_item(item, attribute, work);
+  const auto* path = attribute.as<std::string>();
+  if (path == nullptr) throw TemplateFault(fmt::format("names an attribute by {}", attribute.kind()));
+  work.bytes(path->size());
   Value value = item;
-  for (size_t begin = 0; begin <= attribute.size();) {
-    const size_t end = std::min(attribute.find('.', begin), attribute.size());
-    const std::string part = attribute.substr(begin, end - begin);
-    value = value.dict() != nullptr ? template_item(value, part) : template_attribute(value, part);
+  for (size_t begin = 0; begin <= path->size();) {
+    work.steps(1);
+    const size_t end = std::min(path->find('.', begin), path->size());
+    const std::string part = path->substr(begin, end - begin);
+    const bool is_place = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    if (is_place) {
+      value = template_item(value, python_integer(part, 10).value_or(0), work);
+    } else {
+      value = value.dict() != nullptr ? template_item(value, part, work) : template_attribute(value, part);
+    }
+    if (otherwise != nullptr && !otherwise->is_none() && value.is_undefined()) value = *otherwise;
     begin = end + 1;
   }
   return value;
 }
 
-Arguments without_first(const Arguments& arguments, size_t count) {
+/// What texts are compared by.
+Value without_case(const Value& value, TemplateWork& work) {
+  const auto* text = value.as<std::string>();
+  return text != nullptr ? work.text(in_case(*text, "lower")) : value;
+}
+
+Value join_items(const Value& value, const Call& call) {
+  const std::string separator = call.given(0) != nullptr ? call.given(0)->text(call.work()) : "";
+  std::string joined;
+  bool is_first = true;
+  for (const Value& item : template_items(value, call.work())) {
+    if (!std::exchange(is_first, false)) call.work().grow(joined, separator);
+    (call.is_none(1) ? item : of_item(item, *call.given(1), call.work())).write_text(joined, call.work());
+  }
+  return joined;
+}
+
+Value indent_lines(const Value& value, const Call& call) {
+  std::string blanks = "    ";
+  if (call.given(0) != nullptr && call.given(0)->as<std::string>() != nullptr) {
+    blanks = call.text(0);
+  } else if (call.given(0) != nullptr) {
+    const auto width = static_cast<size_t>(std::max<int64_t>(call.integer(0, 4), 0));
+    TemplateWork::allow_text(width);
+    call.work().bytes(width);
+    blanks = std::string(width, ' ');
+  }
+  const bool indents_first = call.flag(1), indents_blank = call.flag(2);
+  // Jinja adds a line end, for which an empty text has one line.
+  const std::string text = value.text(call.work()) + "\n";
+  std::string out;
+  bool is_first = true;
+  for (const std::string_view line : python_lines(text, /*keeps_ends=*/false)) {
+    if (!is_first) call.work().grow(out, "\n");
+    if (is_first ? indents_first : indents_blank || !line.empty()) call.work().grow(out, blanks);
+    call.work().grow(out, line);
+    is_first = false;
+  }
+  return out;
+}
+
+/// The filter or the test that the first argument names, with those after it.
+Arguments behind(const Arguments& arguments, size_t count, TemplateWork& work) {
+  work.steps(arguments.places.size());
   Arguments rest = arguments;
-  rest.places.erase(rest.places.begin(),
-                    rest.places.begin() + static_cast<std::ptrdiff_t>(std::min(count, rest.places.size())));
+  rest.places.erase(rest.places.begin(), rest.places.begin() + static_cast<std::ptrdiff_t>(count));
   return rest;
 }
 
-Value map_items(const Value& value, const Arguments& arguments) {
+const std::string& name_in(const Arguments& arguments, size_t place, const std::string& filter) {
+  const auto* name = place < arguments.places.size() ? arguments.places[place].as<std::string>() : nullptr;
+  if (name == nullptr) throw TemplateFault(fmt::format("uses '{}' without the name of what it applies", filter));
+  return *name;
+}
+
+Value map_items(const Value& value, const Arguments& arguments, TemplateWork& work) {
   std::vector<Value> items;
-  const Value* attribute = arguments.find(static_cast<size_t>(-1), "attribute");
-  if (attribute == nullptr && arguments.places.empty()) throw TemplateFault("uses 'map' without an argument");
-  for (const Value& item : template_items(value)) {
-    items.push_back(attribute != nullptr
-                        ? of_item(item, attribute->text())
-                        : apply_template_filter(arguments.places[0].text(), item, without_first(arguments, 1)));
+  if (arguments.places.empty()) {
+    const Call call("map", {.names = {"attribute", "default"}, .num_needed = 1}, arguments, work);
+    for (const Value& item : template_items(value, work))
+      work.grow(items, of_item(item, *call.given(0), work, call.given(1)));
+    return list_of(std::move(items));
+  }
+  const std::string& filter = name_in(arguments, 0, "map");
+  const Arguments rest = behind(arguments, 1, work);
+  for (const Value& item : template_items(value, work)) {
+    const TemplateWork::Level level(work);
+    work.grow(items, apply_template_filter(filter, item, rest, work));
   }
   return list_of(std::move(items));
 }
 
-Value select(const std::string& filter, const Value& value, const Arguments& arguments) {
+Value select(const std::string& filter, const Value& value, const Arguments& arguments, TemplateWork& work) {
   const bool by_attribute = filter.ends_with("attr"), rejects = filter.starts_with("reject");
-  if (by_attribute && arguments.places.empty()) throw TemplateFault(fmt::format("uses '{}' without a name", filter));
+  if (by_attribute && arguments.places.empty())
+    throw TemplateFault(fmt::format("uses '{}' without the name of an attribute", filter));
   const size_t test = by_attribute ? 1 : 0;
+  const bool has_test = test < arguments.places.size();
+  if (!has_test && !arguments.names.empty())
+    throw TemplateFault(fmt::format("gives '{}' the unknown {}", filter, in_quotes(arguments.names[0].first)));
+  const Arguments rest = has_test ? behind(arguments, test + 1, work) : Arguments{};
   std::vector<Value> items;
-  for (const Value& item : template_items(value)) {
-    const Value judged = by_attribute ? of_item(item, arguments.places[0].text()) : item;
-    const bool passes = test < arguments.places.size() ? passes_template_test(arguments.places[test].text(), judged,
-                                                                              without_first(arguments, test + 1))
-                                                       : judged.is_true();
-    if (passes != rejects) items.push_back(item);
+  for (const Value& item : template_items(value, work)) {
+    const Value judged = by_attribute ? of_item(item, arguments.places[0], work) : item;
+    const bool passes =
+        has_test ? passes_template_test(name_in(arguments, test, filter), judged, rest, work) : judged.is_true();
+    if (passes != rejects) work.grow(items, item);
   }
   return list_of(std::move(items));
 }
 
-/// What texts are sorted by: letters beyond ASCII in their own case.
-Value without_case(const Value& value) {
-  const auto* text = value.as<std::string>();
-  if (text == nullptr) return value;
-  std::string lower = *text;
-  for (char& c : lower) c = static_cast<unsigned char>(c) < 0x80 ? static_cast<char>(std::tolower(c)) : c;
-  return lower;
-}
-
-Value sorted(const Value& value, const Arguments& arguments) {
-  std::vector<Value> items = template_items(value);
-  const Value* attribute = arguments.find(2, "attribute");
-  const bool sees_case = argument_flag(arguments, 1, "case_sensitive");
-  const auto key = [&](const Value& item) {
-    Value own = attribute != nullptr ? of_item(item, attribute->text()) : item;
-    return sees_case ? own : without_case(own);
-  };
-  std::stable_sort(items.begin(), items.end(),
-                   [&](const Value& a, const Value& b) { return template_order(key(a), key(b)) < 0; });
+/// In the order of keys, which are made once.
+Value in_order(std::vector<Value> items, const std::vector<Value>& keys, bool is_reversed, TemplateWork& work) {
+  std::vector<size_t> order(items.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   // Python's reverse keeps equal items in their order.
-  if (argument_flag(arguments, 0, "reverse")) {
-    std::stable_sort(items.begin(), items.end(),
-                     [&](const Value& a, const Value& b) { return template_order(key(a), key(b)) > 0; });
-  }
-  return list_of(std::move(items));
-}
-
-Value dict_items(const Value& value, bool is_sorted) {
-  if (value.is_undefined()) return list_of({});
-  if (value.dict() == nullptr || value.dict()->is_namespace)
-    throw TemplateFault(fmt::format("takes the items of {}", value.kind()));
-  Value items = call_template_method(value, "items", {});
-  if (!is_sorted) return items;
-  std::vector<Value> all = items.list()->items;
-  std::stable_sort(all.begin(), all.end(), [](const Value& a, const Value& b) {
-    return template_order(without_case(a.list()->items[0]), without_case(b.list()->items[0])) < 0;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const int sign = template_order(keys[a], keys[b], work);
+    return is_reversed ? sign > 0 : sign < 0;
   });
-  return list_of(std::move(all));
+  std::vector<Value> sorted;
+  for (const size_t i : order) work.grow(sorted, std::move(items[i]));
+  return list_of(std::move(sorted));
 }
 
-Value unique(const Value& value) {
+Value sort_items(const Value& value, const Call& call) {
+  std::vector<Value> items = template_items(value, call.work()), keys;
+  for (const Value& item : items) {
+    const Value own = call.is_none(2) ? item : of_item(item, *call.given(2), call.work());
+    keys.push_back(call.flag(1) ? own : without_case(own, call.work()));
+  }
+  return in_order(std::move(items), keys, call.flag(0), call.work());
+}
+
+const Value::Dict* mapping_of(const Value& value, const Call& call) {
+  if (value.dict() != nullptr && value.dict()->is_mapping()) return value.dict();
+  if (!value.is_undefined() || call.name() != "items")
+    throw TemplateFault(fmt::format("takes the items of {}", value.kind()));
+  return nullptr;
+}
+
+Value dict_items(const Value& value, const Call& call) {
+  const Value::Dict* dict = mapping_of(value, call);
+  return dict != nullptr ? items_of(*dict, call.work()) : list_of({});
+}
+
+Value sorted_dict(const Value& value, const Call& call) {
+  const std::string by = call.given(1) != nullptr ? call.text(1) : "key";
+  if (by != "key" && by != "value") {
+    throw TemplateFault(fmt::format("sorts a mapping by {}, where 'key' and 'value' are known", in_quotes(by)));
+  }
+  std::vector<Value> items = items_of(*mapping_of(value, call), call.work()).list()->items, keys;
+  for (const Value& item : items) {
+    const Value& own = item.list()->items[by == "key" ? 0 : 1];
+    keys.push_back(call.flag(0) ? own : without_case(own, call.work()));
+  }
+  return in_order(std::move(items), keys, call.flag(2), call.work());
+}
+
+/// Equal for values that Python takes for one key. What Python cannot hash is a fault.
+std::string key_of(const Value& value, TemplateWork& work) {
+  if (const auto* text = value.as<std::string>()) {
+    work.bytes(text->size());
+    return "t" + *text;
+  }
+  if (value.as<int64_t>() != nullptr || value.as<bool>() != nullptr)
+    return fmt::format("i{}", value.as<bool>() != nullptr ? int64_t{*value.as<bool>()} : *value.as<int64_t>());
+  if (const auto* number = value.as<double>()) {
+    const bool is_whole = std::trunc(*number) == *number && *number >= -0x1p63 && *number < 0x1p63;
+    return is_whole ? fmt::format("i{}", static_cast<int64_t>(*number)) : fmt::format("f{}", *number);
+  }
+  if (value.is_none()) return "n";
+  if (value.is_undefined()) return "u";
+  if (const Value::List* list = value.list(); list != nullptr && list->is_tuple) {
+    std::string key = "(";
+    for (const Value& item : list->items) {
+      const std::string own = key_of(item, work);
+      work.grow(key, fmt::format("{}:", own.size()));
+      work.grow(key, own);
+    }
+    return key;
+  }
+  throw TemplateFault(fmt::format("looks for equals of {}, which is not known", value.kind()));
+}
+
+Value unique_items(const Value& value, const Call& call) {
   std::vector<Value> items;
-  for (const Value& item : template_items(value)) {
-    const auto is_it = [&](const Value& other) { return other.equals(item); };
-    if (std::none_of(items.begin(), items.end(), is_it)) items.push_back(item);
+  std::set<std::string> seen;
+  for (const Value& item : template_items(value, call.work())) {
+    const Value own = call.is_none(1) ? item : of_item(item, *call.given(1), call.work());
+    const Value compared = call.flag(0) ? own : without_case(own, call.work());
+    if (seen.insert(key_of(compared, call.work())).second) call.work().grow(items, item);
   }
   return list_of(std::move(items));
 }
 
-Value as_integer(const Value& value, const Arguments& arguments) {
-  if (value.as<int64_t>() != nullptr) return value;
-  if (value.is_number() && std::fabs(value.number()) < 9e18) return static_cast<int64_t>(value.number());
-  const Value* fallback = arguments.find(0, "default");
-  const Value otherwise = fallback != nullptr ? *fallback : Value(int64_t{0});
-  const auto* text = value.as<std::string>();
-  if (text == nullptr) return otherwise;
-  const std::string digits = stripped(*text, "", true, true);
-  try {
-    size_t read = 0;
-    const double number = std::stod(digits, &read);
-    return read == digits.size() && std::fabs(number) < 9e15 ? Value(static_cast<int64_t>(number)) : otherwise;
-  } catch (const std::exception&) {
-    return otherwise;
+[[noreturn]] void no_number(const Value& value, const Call& call) {
+  throw TemplateFault(fmt::format("makes a number ('{}') of {}", call.name(), value.kind()));
+}
+
+Value to_integer(const Value& value, const Call& call) {
+  if (value.is_undefined()) no_number(value, call);
+  if (value.as<double>() != nullptr && !std::isnan(value.number())) return whole_part(value.number());
+  if (value.as<double>() == nullptr && value.is_number()) return template_arithmetic("+", value, int64_t{0});
+  if (const auto* text = value.as<std::string>()) {
+    call.work().bytes(text->size());
+    if (const auto number = python_integer(*text, call.integer(1, 10))) return *number;
+    const auto number = python_float_of(*text);
+    if (number && std::isfinite(*number)) return whole_part(*number);
   }
+  return call.given(0) != nullptr ? *call.given(0) : Value(int64_t{0});
 }
 
-Value ends(const Value& value, bool is_first) {
-  const std::vector<Value> items = template_items(value);
-  if (items.empty()) return Value::undefined(is_first ? "the first of nothing" : "the last of nothing");
-  return is_first ? items.front() : items.back();
+Value to_float(const Value& value, const Call& call) {
+  if (value.is_undefined()) no_number(value, call);
+  if (value.is_number()) return value.number();
+  if (const auto* text = value.as<std::string>()) {
+    call.work().bytes(text->size());
+    if (const auto number = python_float_of(*text)) return *number;
+  }
+  return call.given(0) != nullptr ? *call.given(0) : Value(0.0);
 }
 
-Value reversed(const Value& value) {
-  std::vector<Value> items = template_items(value);
+Value first_or_last(const Value& value, const Call& call) {
+  const bool is_first = call.name() == "first";
+  const Value::List* list = value.list();
+  const std::vector<Value> items = list != nullptr ? std::vector<Value>() : template_items(value, call.work());
+  const std::vector<Value>& all = list != nullptr ? list->items : items;
+  if (all.empty()) return Value::undefined(is_first ? "the first of nothing" : "the last of nothing");
+  return is_first ? all.front() : all.back();
+}
+
+Value reverse_items(const Value& value, const Call& call) {
+  std::vector<Value> items = template_items(value, call.work());
   std::reverse(items.begin(), items.end());
   if (value.as<std::string>() == nullptr) return list_of(std::move(items));
   std::string text;
-  for (const Value& item : items) text += item.text();
+  for (const Value& item : items) item.write_text(text, call.work());
   return text;
 }
 
-using Filter = std::function<Value(const Value&, const Arguments&)>;
+Value trim_text(const Value& value, const Call& call) {
+  const std::string text = value.text(call.work());
+  std::optional<std::string_view> characters;
+  if (!call.is_none(0)) characters = call.text(0);
+  return call.work().text(stripped(text, characters, true, true));
+}
 
-const std::map<std::string, Filter>& filters() {
-  const auto method = [](const char* name) {
-    return [name](const Value& v, const Arguments& a) { return call_template_method(Value(v.text()), name, a); };
+/// Words begin behind blanks, dashes and opening brackets.
+Value title_words(const Value& value, const Call& call) {
+  // What "title" refuses is refused here, too.
+  std::string text = in_case(in_case(value.text(call.work()), "title"), "lower");
+  call.work().bytes(4 * text.size());
+  bool begins_word = true;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Character next = utf8_at(text, i);
+    if (begins_word && next.code < 0x80) text[i] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[i])));
+    begins_word = is_python_space(next.code) ||
+                  (next.code < 0x80 && std::string_view("-({[<").find(text[i]) != std::string_view::npos);
+    i += next.length;
+  }
+  return text;
+}
+
+Value replace_parts(const Value& value, const Call& call) {
+  TemplateWork& work = call.work();
+  return replaced(value.text(work), call.given(0)->text(work), call.given(1)->text(work),
+                  call.is_none(2) ? -1 : call.integer(2, -1), work);
+}
+
+Value default_value(const Value& value, const Call& call) {
+  const bool is_missing = value.is_undefined() || (call.flag(1) && !value.is_true());
+  return !is_missing ? value : call.given(0) != nullptr ? *call.given(0) : Value("");
+}
+
+std::map<std::string, Filter> make_filters() {
+  const auto cased = [](const char* method) {
+    return Filter{{}, [method](const Value& v, const Call& c) {
+                    const std::string text = v.text(c.work());
+                    c.work().bytes(2 * text.size());
+                    return Value(in_case(text, method));
+                  }};
   };
-  const Filter fallback = [](const Value& v, const Arguments& a) {
-    const Value* given = a.find(0, "default_value");
-    const bool is_missing = v.is_undefined() || (argument_flag(a, 1, "boolean") && !v.is_true());
-    return !is_missing ? v : given != nullptr ? *given : Value("");
-  };
-  const Filter length = [](const Value& v, const Arguments&) { return Value(length_of(v)); };
-  static const std::map<std::string, Filter> all = {
-      {"tojson", to_json_filter},
-      {"trim", method("strip")},
-      {"upper", method("upper")},
-      {"lower", method("lower")},
-      {"title", method("title")},
-      {"capitalize", method("capitalize")},
-      {"replace", method("replace")},
+  const Filter length{{}, length_of}, otherwise{{.names = {"default_value", "boolean"}}, default_value},
+      end{{}, first_or_last};
+  return {
+      {"tojson", {{.names = {"ensure_ascii", "indent", "separators", "sort_keys"}}, to_json_filter}},
+      {"trim", {{.names = {"chars"}}, trim_text}},
+      {"upper", cased("upper")},
+      {"lower", cased("lower")},
+      {"title", {{}, title_words}},
+      {"capitalize", cased("capitalize")},
+      {"replace", {{.names = {"old", "new", "count"}, .num_needed = 2}, replace_parts}},
       {"length", length},
       {"count", length},
-      {"default", fallback},
-      {"d", fallback},
-      {"join", join},
-      {"indent", indent},
-      {"list", [](const Value& v, const Arguments&) { return list_of(template_items(v)); }},
-      {"string", [](const Value& v, const Arguments&) { return Value(v.text()); }},
-      {"safe", [](const Value& v, const Arguments&) { return v; }},
-      {"first", [](const Value& v, const Arguments&) { return ends(v, true); }},
-      {"last", [](const Value& v, const Arguments&) { return ends(v, false); }},
-      {"reverse", [](const Value& v, const Arguments&) { return reversed(v); }},
-      {"unique", [](const Value& v, const Arguments&) { return unique(v); }},
-      {"sort", sorted},
-      {"items", [](const Value& v, const Arguments&) { return dict_items(v, false); }},
-      {"dictsort", [](const Value& v, const Arguments&) { return dict_items(v, true); }},
-      {"map", map_items},
-      {"int", as_integer},
-      {"float",
-       [](const Value& v, const Arguments&) {
-         return v.is_number() ? Value(v.number()) : Value(std::strtod(v.text().c_str(), nullptr));
-       }},
-      {"abs",
-       [](const Value& v, const Arguments&) {
-         return v.as<int64_t>() != nullptr ? Value(*v.as<int64_t>() < 0 ? -*v.as<int64_t>() : *v.as<int64_t>())
-                                           : Value(std::fabs(v.number()));
-       }},
+      {"default", otherwise},
+      {"d", otherwise},
+      {"join", {{.names = {"d", "attribute"}}, join_items}},
+      {"indent", {{.names = {"width", "first", "blank"}}, indent_lines}},
+      {"list", {{}, [](const Value& v, const Call& c) { return list_of(template_items(v, c.work())); }}},
+      {"string", {{}, [](const Value& v, const Call& c) { return Value(v.text(c.work())); }}},
+      {"safe", {{}, [](const Value& v, const Call&) { return v; }}},
+      {"first", end},
+      {"last", end},
+      {"reverse", {{}, reverse_items}},
+      {"unique", {{.names = {"case_sensitive", "attribute"}}, unique_items}},
+      {"sort", {{.names = {"reverse", "case_sensitive", "attribute"}}, sort_items}},
+      {"items", {{}, dict_items}},
+      {"dictsort", {{.names = {"case_sensitive", "by", "reverse"}}, sorted_dict}},
+      {"int", {{.names = {"default", "base"}}, to_integer}},
+      {"float", {{.names = {"default"}}, to_float}},
+      {"abs", {{}, [](const Value& v, const Call&) { return template_absolute(v); }}},
   };
+}
+
+const std::map<std::string, Filter>& filters() {
+  static const std::map<std::string, Filter> all = make_filters();
   return all;
+}
+
+/// Those that hand arguments on.
+bool is_select(const std::string& name) {
+  return name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr";
 }
 
 }  // namespace
 
-TemplateValue apply_template_filter(const std::string& name, const Value& value, const Arguments& arguments) {
-  if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr")
-    return select(name, value, arguments);
+TemplateValue apply_template_filter(const std::string& name, const Value& value, const Arguments& arguments,
+                                    TemplateWork& work) {
+  if (name == "map") return map_items(value, arguments, work);
+  if (is_select(name)) return select(name, value, arguments, work);
   const auto it = filters().find(name);
   if (it == filters().end()) throw TemplateFault(fmt::format("has the unknown filter {}", in_quotes(name)));
-  return it->second(value, arguments);
+  return it->second.apply(value, Call(name, it->second.parameters, arguments, work));
 }
 
 bool is_template_filter(const std::string& name) {
-  return name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr" ||
-         filters().contains(name);
-}
-
-bool is_template_test(const std::string& name) {
-  static constexpr std::array<std::string_view, 27> kTests = {
-      "defined", "undefined", "none",     "string",   "boolean", "true", "false",       "number",  "integer",
-      "float",   "mapping",   "sequence", "iterable", "odd",     "even", "divisibleby", "equalto", "eq",
-      "sameas",  "ne",        "lt",       "lessthan", "gt",      "le",   "ge",          "in",      "callable"};
-  return name == "greaterthan" || std::find(kTests.begin(), kTests.end(), name) != kTests.end();
-}
-
-bool passes_template_test(const std::string& name, const Value& value, const Arguments& arguments) {
-  const auto other = [&]() -> const Value& {
-    if (arguments.places.empty()) throw TemplateFault(fmt::format("has the test '{}' without a value", name));
-    return arguments.places[0];
-  };
-  const auto integer = [&](const Value& v) {
-    if (v.as<int64_t>() == nullptr) throw TemplateFault(fmt::format("has the test '{}' of {}", name, v.kind()));
-    return *v.as<int64_t>();
-  };
-  if (name == "defined") return !value.is_undefined();
-  if (name == "undefined") return value.is_undefined();
-  if (name == "none") return value.is_none();
-  if (name == "string") return value.as<std::string>() != nullptr;
-  if (name == "boolean") return value.as<bool>() != nullptr;
-  if (name == "true") return value.as<bool>() != nullptr && *value.as<bool>();
-  if (name == "false") return value.as<bool>() != nullptr && !*value.as<bool>();
-  if (name == "number") return value.is_number();
-  if (name == "integer") return value.as<int64_t>() != nullptr;
-  if (name == "float") return value.as<double>() != nullptr;
-  if (name == "mapping") return value.dict() != nullptr && !value.dict()->is_namespace;
-  if (name == "sequence" || name == "iterable") {
-    return value.as<std::string>() != nullptr || value.list() != nullptr || value.is_undefined() ||
-           (value.dict() != nullptr && !value.dict()->is_namespace);
-  }
-  if (name == "callable") return value.as<Value::Function>() != nullptr || value.as<Value::Macro>() != nullptr;
-  if (name == "odd") return integer(value) % 2 != 0;
-  if (name == "even") return integer(value) % 2 == 0;
-  if (name == "divisibleby") {
-    if (integer(other()) == 0) throw TemplateFault("divides by zero");
-    return integer(other()) == -1 || integer(value) % integer(other()) == 0;
-  }
-  if (name == "equalto" || name == "eq" || name == "sameas") return value.equals(other());
-  if (name == "ne") return !value.equals(other());
-  if (name == "lt" || name == "lessthan") return template_order(value, other()) < 0;
-  if (name == "gt" || name == "greaterthan") return template_order(value, other()) > 0;
-  if (name == "le") return template_order(value, other()) <= 0;
-  if (name == "ge") return template_order(value, other()) >= 0;
-  if (name == "in") return template_contains(other(), value);
-  throw TemplateFault(fmt::format("has the unknown test {}", in_quotes(name)));
+  return name == "map" || is_select(name) || filters().contains(name);
 }
 
 }  // namespace weft

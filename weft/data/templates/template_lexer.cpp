@@ -9,12 +9,14 @@
 #include "weft/base/text.h"
 #include "weft/base/utf8.h"
 #include "weft/data/templates/template_fault.h"
+#include "weft/data/templates/template_text.h"
 
 namespace weft {
 namespace {
 
-bool is_blank(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
+/// As Jinja's \s* and rstrip, which take Unicode's blanks.
+std::string_view without_blanks(std::string_view text, bool left, bool right) {
+  return stripped(text, std::nullopt, left, right);
 }
 
 class Lexer {
@@ -42,6 +44,10 @@ class Lexer {
   [[noreturn]] void fail(const std::string& problem) const { throw TemplateFault(problem, line_); }
 
   bool is_at(std::string_view text) const { return std::string_view(source_).substr(at_).starts_with(text); }
+
+  size_t blanks_end() const {
+    return source_.size() - without_blanks(std::string_view(source_).substr(at_), true, false).size();
+  }
 
   void add(TemplateToken::Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
@@ -73,11 +79,11 @@ class Lexer {
     const char mark = source_[tag + 1];
     const char sign = tag + 2 < source_.size() ? source_[tag + 2] : '\0';
     if (sign == '-') {
-      while (!text.empty() && is_blank(text.back())) text.pop_back();
+      text.resize(without_blanks(text, false, true).size());
     } else if (mark != '{' && sign != '+') {
       const size_t line_begin = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
       const bool begins_line = line_begin > 0 || starts_line_;
-      if (begins_line && std::all_of(text.begin() + static_cast<std::ptrdiff_t>(line_begin), text.end(), is_blank))
+      if (begins_line && without_blanks(std::string_view(text).substr(line_begin), true, false).empty())
         text.resize(line_begin);
     }
     if (!text.empty()) add(TemplateToken::Kind::kText, std::move(text));
@@ -94,7 +100,7 @@ class Lexer {
     const size_t begin = at_;
     size_t end = at_;
     if (strips) {
-      while (end < source_.size() && is_blank(source_[end])) ++end;
+      end = blanks_end();
     } else if (trims_line && end < source_.size() && source_[end] == '\n') {
       ++end;
     }
@@ -115,7 +121,7 @@ class Lexer {
     const std::string close = is_block ? "%}" : "}}";
     int open = 0;
     while (true) {
-      while (at_ < source_.size() && is_blank(source_[at_])) move_to(at_ + 1);
+      move_to(blanks_end());
       if (at_ >= source_.size()) fail(fmt::format("ends inside a tag, before its '{}'", close));
       const bool strips = is_at("-" + close);
       const bool keeps = is_block && is_at("+" + close);
@@ -160,6 +166,9 @@ class Lexer {
           while (is_digit(end)) ++end;
         }
       }
+      const bool begins_with_zero = c == '0' && source_.find_first_not_of('0', at_) < end;
+      if (kind == TemplateToken::Kind::kInteger && begins_with_zero)
+        fail(fmt::format("has the number {}, which begins with zero", in_quotes(source_.substr(at_, end - at_))));
       add(kind, source_.substr(at_, end - at_));
       return move_to(end);
     }
@@ -198,9 +207,19 @@ class Lexer {
         continue;
       }
       const char c = source_[++i];
-      static constexpr std::string_view kNames = "ntrabfv0\\'\"\n", kMeanings{"\n\t\r\a\b\f\v\0\\'\"", 11};
+      static constexpr std::string_view kNames = "ntrabfv\\'\"", kMeanings = "\n\t\r\a\b\f\v\\'\"";
       if (c == 'x' || c == 'u' || c == 'U') {
         hexadecimal(c == 'x' ? 2 : c == 'u' ? 4 : 8);
+      } else if (c >= '0' && c <= '7') {
+        uint32_t code = 0;
+        const size_t end = std::min(i + 3, source_.size());
+        for (; i < end && source_[i] >= '0' && source_[i] <= '7'; ++i) {
+          code = code * 8 + static_cast<uint32_t>(source_[i] - '0');
+        }
+        append_utf8(text, code);
+        --i;
+      } else if (c == 'N') {
+        fail("has the escape '\\N' in a text, which is not known; write '\\u' and its number");
       } else if (c == '\n') {
         continue;
       } else if (const size_t known = kNames.find(c); known != std::string_view::npos) {

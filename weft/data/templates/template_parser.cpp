@@ -17,8 +17,11 @@ using Expression = TemplateExpression;
 using Token = TemplateToken;
 using Statement = TemplateStatement;
 
+// Of brackets and statements inside each other: each takes about ten calls of the parser.
 constexpr int kMostDepth = 100;
-constexpr int kMostLinks = 400;
+// Of a finished expression, of which each level is one call when it is evaluated and when it is removed: a chain of a
+// hundred methods.
+constexpr int kMostTreeDepth = 200;
 
 class Parser {
  public:
@@ -85,9 +88,14 @@ class Parser {
     Parser& parser;
   };
 
-  /// The same for chains like a.b.c, which are as deep as they are long.
-  void count_link(int& links) const {
-    if (++links > kMostLinks) fail(fmt::format("has an expression of more than {} links", kMostLinks));
+  /// The one place that makes an expression deeper; null stays null.
+  TemplateExpressionPtr inside(Expression& outer, TemplateExpressionPtr part) const {
+    if (part != nullptr) outer.depth = std::max(outer.depth, part->depth + 1);
+    if (outer.depth > kMostTreeDepth) fail(fmt::format("has an expression of more than {} parts deep", kMostTreeDepth));
+    return part;
+  }
+  void add_part(Expression& outer, TemplateExpressionPtr part) const {
+    outer.parts.push_back(inside(outer, std::move(part)));
   }
 
   TemplateExpressionPtr make(Expression::Kind kind) const {
@@ -256,10 +264,10 @@ class Parser {
     TemplateExpressionPtr first = parse_one();
     if (!is_mark(",")) return first;
     TemplateExpressionPtr tuple = make(Expression::Kind::kTuple);
-    tuple->parts.push_back(std::move(first));
+    add_part(*tuple, std::move(first));
     while (take_mark(",")) {
       if (ends_expression()) break;
-      tuple->parts.push_back(parse_one());
+      add_part(*tuple, parse_one());
     }
     return tuple;
   }
@@ -267,13 +275,11 @@ class Parser {
   TemplateExpressionPtr parse_expression() {
     const Level level(*this);
     TemplateExpressionPtr expression = parse_or();
-    int links = 0;
     while (take_name("if")) {
-      count_link(links);
       TemplateExpressionPtr choice = make(Expression::Kind::kChoice);
-      choice->parts.push_back(std::move(expression));
-      choice->parts.push_back(parse_or());
-      choice->parts.push_back(take_name("else") ? parse_expression() : nullptr);
+      add_part(*choice, std::move(expression));
+      add_part(*choice, parse_or());
+      add_part(*choice, take_name("else") ? parse_expression() : nullptr);
       expression = std::move(choice);
     }
     return expression;
@@ -281,16 +287,12 @@ class Parser {
 
   template <typename ParsePart>
   TemplateExpressionPtr parse_joined(const char* word, Expression::Kind kind, const ParsePart& parse_part) {
-    TemplateExpressionPtr left = parse_part();
-    int links = 0;
-    while (take_name(word)) {
-      count_link(links);
-      TemplateExpressionPtr both = make(kind);
-      both->parts.push_back(std::move(left));
-      both->parts.push_back(parse_part());
-      left = std::move(both);
-    }
-    return left;
+    TemplateExpressionPtr first = parse_part();
+    if (!is_name(word)) return first;
+    TemplateExpressionPtr all = make(kind);
+    add_part(*all, std::move(first));
+    while (take_name(word)) add_part(*all, parse_part());
+    return all;
   }
 
   TemplateExpressionPtr parse_or() {
@@ -303,7 +305,7 @@ class Parser {
     if (!is_name("not")) return parse_compare();
     TemplateExpressionPtr negation = make(Expression::Kind::kNot);
     take();
-    negation->parts.push_back(parse_not());
+    add_part(*negation, parse_not());
     return negation;
   }
 
@@ -328,10 +330,10 @@ class Parser {
       }
       if (!compare) {
         compare = make(Expression::Kind::kCompare);
-        compare->parts.push_back(std::move(left));
+        add_part(*compare, std::move(left));
       }
       compare->operators.push_back(name);
-      compare->parts.push_back(parse_binary(0));
+      add_part(*compare, parse_binary(0));
     }
   }
 
@@ -341,16 +343,17 @@ class Parser {
     if (level == 4) return parse_unary(true);
     TemplateExpressionPtr left = parse_binary(level + 1);
     const auto& marks = kLevels[static_cast<size_t>(level)];
-    int links = 0;
-    while (now().kind == Token::Kind::kMark && std::find(marks.begin(), marks.end(), now().text) != marks.end()) {
-      count_link(links);
-      TemplateExpressionPtr both = make(Expression::Kind::kBinary);
-      both->text = take().text;
-      both->parts.push_back(std::move(left));
-      both->parts.push_back(parse_binary(level + 1));
-      left = std::move(both);
+    const auto is_operator = [&] {
+      return now().kind == Token::Kind::kMark && std::find(marks.begin(), marks.end(), now().text) != marks.end();
+    };
+    if (!is_operator()) return left;
+    TemplateExpressionPtr all = make(Expression::Kind::kBinary);
+    add_part(*all, std::move(left));
+    while (is_operator()) {
+      all->operators.push_back(take().text);
+      add_part(*all, parse_binary(level + 1));
     }
-    return left;
+    return all;
   }
 
   TemplateExpressionPtr parse_unary(bool takes_filters) {
@@ -359,7 +362,7 @@ class Parser {
     if (is_mark("-")) {
       expression = make(Expression::Kind::kNegative);
       take();
-      expression->parts.push_back(parse_unary(false));
+      add_part(*expression, parse_unary(false));
     } else {
       expression = parse_primary();
     }
@@ -415,9 +418,9 @@ class Parser {
           need_mark(",");
           if (take_mark("}")) break;
         }
-        expression->parts.push_back(parse_expression());
+        add_part(*expression, parse_expression());
         need_mark(":");
-        expression->parts.push_back(parse_expression());
+        add_part(*expression, parse_expression());
       }
       return expression;
     }
@@ -437,20 +440,18 @@ class Parser {
         need_mark(",");
         if (take_mark(close)) return;
       }
-      expression.parts.push_back(parse_expression());
+      add_part(expression, parse_expression());
     }
   }
 
   TemplateExpressionPtr parse_postfix(TemplateExpressionPtr expression) {
-    int links = 0;
     while (true) {
-      count_link(links);
       if (is_mark(".")) {
         TemplateExpressionPtr attribute = make(Expression::Kind::kAttribute);
         take();
         if (now().kind == Token::Kind::kInteger) fail("has a number after '.', write it in brackets");
         attribute->text = need_name();
-        attribute->parts.push_back(std::move(expression));
+        add_part(*attribute, std::move(expression));
         expression = std::move(attribute);
       } else if (is_mark("[")) {
         expression = parse_subscript(std::move(expression));
@@ -464,7 +465,7 @@ class Parser {
 
   TemplateExpressionPtr parse_call(TemplateExpressionPtr function) {
     TemplateExpressionPtr call = make(Expression::Kind::kCall);
-    call->parts.push_back(std::move(function));
+    add_part(*call, std::move(function));
     parse_arguments(*call);
     return call;
   }
@@ -472,17 +473,17 @@ class Parser {
   TemplateExpressionPtr parse_subscript(TemplateExpressionPtr expression) {
     TemplateExpressionPtr item = make(Expression::Kind::kItem);
     take();
-    item->parts.push_back(std::move(expression));
+    add_part(*item, std::move(expression));
     TemplateExpressionPtr first = is_mark(":") ? nullptr : parse_expression();
     if (is_mark(":")) {
       item->kind = Expression::Kind::kSlice;
-      item->parts.push_back(std::move(first));
+      add_part(*item, std::move(first));
       for (int i = 0; i < 2; ++i) {
         const bool has_part = take_mark(":") && !is_mark(":") && !is_mark("]");
-        item->parts.push_back(has_part ? parse_expression() : nullptr);
+        add_part(*item, has_part ? parse_expression() : nullptr);
       }
     } else {
-      item->parts.push_back(std::move(first));
+      add_part(*item, std::move(first));
     }
     need_mark("]");
     return item;
@@ -499,23 +500,26 @@ class Parser {
       if (now().kind == Token::Kind::kName && peek().kind == Token::Kind::kMark && peek().text == "=") {
         argument.name = take().text;
         take();
+        const auto has_name = [&](const Expression::Argument& other) { return other.name == argument.name; };
+        if (std::count_if(call.arguments.begin(), call.arguments.end(), has_name) > 1)
+          fail(fmt::format("gives {} twice in one call", in_quotes(argument.name)));
       } else if (is_mark("*") || is_mark("**")) {
         fail("unpacks arguments, which is not known");
+      } else if (call.arguments.size() > 1 && !call.arguments[call.arguments.size() - 2].name.empty()) {
+        fail("has an argument without a name behind one with a name");
       }
-      argument.value = parse_expression();
+      argument.value = inside(call, parse_expression());
     }
   }
 
   TemplateExpressionPtr parse_filters(TemplateExpressionPtr expression) {
-    int links = 0;
     while (true) {
-      count_link(links);
       if (is_mark("|")) {
         TemplateExpressionPtr filter = make(Expression::Kind::kFilter);
         take();
         filter->text = need_name();
         if (!is_template_filter(filter->text)) fail(fmt::format("has the unknown filter {}", in_quotes(filter->text)));
-        filter->parts.push_back(std::move(expression));
+        add_part(*filter, std::move(expression));
         if (is_mark("(")) parse_arguments(*filter);
         expression = std::move(filter);
       } else if (is_name("is")) {
@@ -534,7 +538,7 @@ class Parser {
     const bool is_negated = take_name("not");
     test->text = need_name();
     if (!is_template_test(test->text)) fail(fmt::format("has the unknown test {}", in_quotes(test->text)));
-    test->parts.push_back(std::move(expression));
+    add_part(*test, std::move(expression));
     const bool has_value = now().kind == Token::Kind::kString || now().kind == Token::Kind::kInteger ||
                            now().kind == Token::Kind::kFloat || is_mark("[") || is_mark("{") ||
                            (now().kind == Token::Kind::kName && !is_name("else") && !is_name("or") && !is_name("and") &&
@@ -542,11 +546,11 @@ class Parser {
     if (is_mark("(")) {
       parse_arguments(*test);
     } else if (has_value) {
-      test->arguments.push_back({"", parse_postfix(parse_primary())});
+      test->arguments.push_back({"", inside(*test, parse_postfix(parse_primary()))});
     }
     if (!is_negated) return test;
     TemplateExpressionPtr negation = make(Expression::Kind::kNot);
-    negation->parts.push_back(std::move(test));
+    add_part(*negation, std::move(test));
     return negation;
   }
 

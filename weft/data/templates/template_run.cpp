@@ -12,10 +12,8 @@ namespace {
 
 using Value = TemplateValue;
 
-// What no conversation needs, so that a hostile template ends.
-constexpr int64_t kMostSteps = 20'000'000;
-constexpr size_t kMostOutput = 256u << 20;
-constexpr int kMostCalls = 60;
+// What a round of a loop takes beyond its body: its fields are made.
+constexpr size_t kLoopSteps = 8;
 
 const void* identity(const Value& value) {
   return value.dict();
@@ -23,17 +21,8 @@ const void* identity(const Value& value) {
 
 }  // namespace
 
-struct TemplateRun::Level {
-  explicit Level(int& counted) : depth(counted) {
-    if (++depth > kMostCalls) throw TemplateFault(fmt::format("calls macros more than {} deep", kMostCalls));
-  }
-  ~Level() { --depth; }
-  int& depth;
-};
-
-TemplateRun::TemplateRun(const TemplateBody& body, Value::Dict variables, const Value& watched) : body_(&body) {
-  Scope& outermost = scopes_.emplace_back();
-  for (auto& [name, value] : variables.items) outermost[name] = std::move(value);
+TemplateRun::TemplateRun(const TemplateBody& body, Scope variables, const Value& watched) : body_(&body) {
+  scopes_.push_back(std::move(variables));
   scopes_.emplace_back();
   if (const Value::List* list = watched.list()) {
     watched_ranges_.resize(list->items.size());
@@ -48,19 +37,11 @@ std::string TemplateRun::run() {
   return std::move(out_);
 }
 
-void TemplateRun::count_step(int line) {
-  if (++steps_ > kMostSteps) throw TemplateFault(fmt::format("takes more than {} steps", kMostSteps), line);
-}
-
-void TemplateRun::write(const std::string& text) {
-  if (out_.size() + text.size() > kMostOutput) throw TemplateFault("writes more text than any conversation has");
-  out_ += text;
-}
-
 TemplateRun::Flow TemplateRun::run_body(const TemplateBody& body) {
+  const TemplateWork::Level level(work_);
   for (const TemplateStatement& statement : body) {
     try {
-      count_step(statement.line);
+      work_.steps(1);
       if (const Flow flow = run_statement(statement); flow != Flow::kOn) return flow;
     } catch (const TemplateFault& fault) {
       if (fault.line > 0) throw;
@@ -73,10 +54,10 @@ TemplateRun::Flow TemplateRun::run_body(const TemplateBody& body) {
 TemplateRun::Flow TemplateRun::run_statement(const TemplateStatement& statement) {
   switch (statement.kind) {
     case TemplateStatement::Kind::kText:
-      write(statement.text);
+      work_.grow(out_, statement.text);
       return Flow::kOn;
     case TemplateStatement::Kind::kOutput:
-      write(evaluate(*statement.conditions[0]).text());
+      evaluate(*statement.conditions[0]).write_text(out_, work_);
       return Flow::kOn;
     case TemplateStatement::Kind::kIf:
       return run_if(statement);
@@ -113,18 +94,18 @@ void TemplateRun::assign(const std::vector<std::string>& names, const Value& val
     scopes_.back()[names[0]] = value;
     return;
   }
-  const std::vector<Value> items = template_items(value);
+  const std::vector<Value> items = template_items(value, work_);
   if (items.size() != names.size())
     throw TemplateFault(fmt::format("gives {} names {} values", names.size(), items.size()));
   for (size_t i = 0; i < names.size(); ++i) scopes_.back()[names[i]] = items[i];
 }
 
 void TemplateRun::run_for(const TemplateStatement& statement) {
-  std::vector<Value> items = template_items(evaluate(*statement.conditions[0]));
+  std::vector<Value> items = template_items(evaluate(*statement.conditions[0]), work_);
   if (statement.conditions.size() > 1) {
     std::vector<Value> kept;
     for (const Value& item : items) {
-      count_step(statement.line);
+      work_.steps(1);
       scopes_.emplace_back();
       assign(statement.names, item);
       if (evaluate(*statement.conditions[1]).is_true()) kept.push_back(item);
@@ -138,22 +119,23 @@ void TemplateRun::run_for(const TemplateStatement& statement) {
   }
   const auto size = static_cast<int64_t>(items.size());
   for (int64_t i = 0; i < size; ++i) {
-    count_step(statement.line);
+    work_.steps(kLoopSteps);
     const auto at = [&](int64_t place, const char* name) {
       return place >= 0 && place < size ? items[static_cast<size_t>(place)] : Value::undefined(name);
     };
-    Value::Dict loop;
-    loop.items = {{"index", Value(i + 1)},
-                  {"index0", Value(i)},
-                  {"first", Value(i == 0)},
-                  {"last", Value(i + 1 == size)},
-                  {"length", Value(size)},
-                  {"revindex", Value(size - i)},
-                  {"revindex0", Value(size - i - 1)},
-                  {"previtem", at(i - 1, "loop.previtem")},
-                  {"nextitem", at(i + 1, "loop.nextitem")}};
-    // Not a mapping: its fields are not gone through.
-    loop.is_namespace = true;
+    Value::Dict loop(Value::Dict::Kind::kLoop);
+    loop.set("index", i + 1);
+    loop.set("index0", i);
+    loop.set("first", i == 0);
+    loop.set("last", i + 1 == size);
+    loop.set("length", size);
+    loop.set("revindex", size - i);
+    loop.set("revindex0", size - i - 1);
+    loop.set("previtem", at(i - 1, "loop.previtem"));
+    loop.set("nextitem", at(i + 1, "loop.nextitem"));
+    // Of loops that are recursive, which are not known.
+    loop.set("depth", int64_t{1});
+    loop.set("depth0", int64_t{0});
     const Value& item = items[static_cast<size_t>(i)];
     const size_t begin = out_.size();
     scopes_.emplace_back();
@@ -171,7 +153,6 @@ void TemplateRun::run_for(const TemplateStatement& statement) {
 }
 
 std::string TemplateRun::captured(const TemplateBody& body) {
-  const Level level(depth_);
   std::string outer = std::exchange(out_, "");
   ++captures_;
   run_body(body);
@@ -204,7 +185,8 @@ void TemplateRun::run_generation(const TemplateStatement& statement) {
   generations_.push_back({begin, out_.size()});
 }
 
-Value TemplateRun::look_up(const std::string& name) const {
+Value TemplateRun::look_up(const std::string& name) {
+  work_.bytes(name.size() + 8 * scopes_.size());
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     const auto it = scope->find(name);
     if (it != scope->end()) return it->second;
@@ -215,23 +197,17 @@ Value TemplateRun::look_up(const std::string& name) const {
 }
 
 Value TemplateRun::call_macro(const TemplateStatement& macro, const TemplateArguments& arguments) {
-  const Level level(depth_);
-  if (arguments.places.size() > macro.names.size())
-    throw TemplateFault(fmt::format("gives the macro {} too many values", in_quotes(macro.text)));
+  const TemplateCall call(macro.text, {.names = macro.names}, arguments, work_);
   // A macro sees what stands outside of everything, and its own.
   std::vector<Scope> outer(std::make_move_iterator(scopes_.begin() + 2), std::make_move_iterator(scopes_.end()));
   scopes_.resize(2);
   scopes_.emplace_back();
   for (size_t i = 0; i < macro.names.size(); ++i) {
-    const Value* given = arguments.find(i, macro.names[i]);
+    const Value* given = call.given(i);
     Value value = given != nullptr                 ? *given
                   : macro.conditions[i] != nullptr ? evaluate(*macro.conditions[i])
                                                    : Value::undefined(macro.names[i]);
     scopes_.back()[macro.names[i]] = std::move(value);
-  }
-  for (const auto& [name, ignored] : arguments.names) {
-    if (std::find(macro.names.begin(), macro.names.end(), name) == macro.names.end())
-      throw TemplateFault(fmt::format("gives the macro {} the unknown {}", in_quotes(macro.text), in_quotes(name)));
   }
   std::string text = captured(macro.bodies[0]);
   scopes_.resize(2);

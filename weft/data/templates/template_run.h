@@ -9,6 +9,7 @@
 
 #include "weft/data/templates/template_functions.h"
 #include "weft/data/templates/template_syntax.h"
+#include "weft/data/templates/template_work.h"
 
 namespace weft {
 
@@ -23,8 +24,10 @@ struct TextRange {
 /// One rendering of a template. Throws a TemplateFault.
 class TemplateRun {
  public:
+  using Scope = std::map<std::string, TemplateValue>;
+
   /// `watched` is a list whose items' own output is noted: the messages.
-  TemplateRun(const TemplateBody& body, TemplateValue::Dict variables, const TemplateValue& watched);
+  TemplateRun(const TemplateBody& body, Scope variables, const TemplateValue& watched);
 
   std::string run();
   /// Of the text: what stood between {% generation %} and its end.
@@ -34,10 +37,7 @@ class TemplateRun {
 
  private:
   enum class Flow : uint8_t { kOn, kBreak, kContinue };
-  using Scope = std::map<std::string, TemplateValue>;
 
-  struct Level;
-  void count_step(int line);
   Flow run_body(const TemplateBody& body);
   Flow run_statement(const TemplateStatement& statement);
   Flow run_if(const TemplateStatement& statement);
@@ -46,10 +46,12 @@ class TemplateRun {
   void run_generation(const TemplateStatement& statement);
   std::string captured(const TemplateBody& body);
   void assign(const std::vector<std::string>& names, const TemplateValue& value);
-  void write(const std::string& text);
 
   TemplateValue evaluate(const TemplateExpression& expression);
   TemplateValue evaluate_here(const TemplateExpression& expression);
+  TemplateValue evaluate_list(const TemplateExpression& expression);
+  TemplateValue evaluate_dict(const TemplateExpression& expression);
+  TemplateValue evaluate_logic(const TemplateExpression& expression);
   TemplateValue evaluate_slice(const TemplateExpression& expression);
   TemplateValue evaluate_compare(const TemplateExpression& expression);
   TemplateValue evaluate_binary(const TemplateExpression& expression);
@@ -57,15 +59,14 @@ class TemplateRun {
   TemplateValue call_global(const std::string& name, const TemplateArguments& arguments);
   TemplateValue call_macro(const TemplateStatement& macro, const TemplateArguments& arguments);
   TemplateArguments arguments_of(const TemplateExpression& expression);
-  TemplateValue look_up(const std::string& name) const;
+  TemplateValue look_up(const std::string& name);
 
   const TemplateBody* body_;
   std::vector<Scope> scopes_;
   std::map<const void*, size_t> watched_;
   std::string out_;
   int captures_ = 0;  ///< depth of output that goes into a value first
-  int depth_ = 0;
-  int64_t steps_ = 0;
+  TemplateWork work_;
   std::vector<TextRange> generations_;
   std::vector<TextRange> watched_ranges_;
 };

@@ -26,14 +26,15 @@ struct TemplateExpression {
     kTest,       ///< parts[0] is text(arguments)
     kNot,
     kNegative,
-    kAnd,
-    kOr,
+    kAnd,      ///< of all parts
+    kOr,       ///< of all parts
     kCompare,  ///< parts[0] operators[0] parts[1] operators[1] ...
-    kBinary,   ///< parts[0] text parts[1]
+    kBinary,   ///< the same, from the left; all operators are "~", or none is
     kChoice    ///< parts[0] if parts[1] else parts[2], null where left out
   };
   Kind kind = Kind::kLiteral;
   int line = 0;
+  int depth = 1;  ///< of the parts inside each other
   std::string text;
   TemplateValue value;
   std::vector<std::unique_ptr<TemplateExpression>> parts;
