@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/base/product.h"
 #include "weft/base/text.h"
 #include "weft/meaning/macro_batch.h"
 #include "weft/meaning/plan_schedule.h"
@@ -26,15 +27,6 @@
 
 namespace weft {
 namespace {
-
-/// Settings that nobody has checked yet can be anything: a product that does not fit stays at the largest number.
-int64_t product_of(std::initializer_list<int64_t> factors) {
-  int64_t product = 1;
-  for (const int64_t factor : factors) {
-    if (__builtin_mul_overflow(product, factor, &product)) return INT64_MAX;
-  }
-  return product;
-}
 
 /// The divisors of a number that are nearest to a value, one on each side: "2 and 4".
 std::string nearest_divisors(int64_t number, int64_t value) {
