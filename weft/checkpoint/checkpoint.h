@@ -36,6 +36,9 @@ inline constexpr int64_t kCheckpointVersion = 2;
 /// Of a newer version: such a checkpoint is not damaged.
 inline constexpr const char* kNewerVersionAdvice = "Use the Weft that wrote it, or a newer one.";
 
+/// A run's steps end here.
+inline constexpr int64_t kMostSteps = 1'000'000'000;
+
 /// What has a checksum of its own in files of this version.
 inline constexpr int64_t kChunkBytes = int64_t{256} << 10;
 

@@ -7,13 +7,15 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
+#include "weft/checkpoint/checkpoint.h"
 #include "weft/data/conversations/conversation_sets.h"
 
 namespace weft {
 namespace {
 
-constexpr IntegerRange kSteps{1, 1'000'000'000};
+constexpr IntegerRange kSteps{1, kMostSteps};
 constexpr IntegerRange kCounts{0, 1'000'000'000};
 constexpr NumberRange kRates{0, 1e6};
 constexpr NumberRange kFractions{0, 1};
@@ -129,8 +131,7 @@ Result<std::optional<TrainData>> read_data(const Json* given, const std::string&
 
 /// For who reads it in another folder.
 std::string absolute_text(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  const fs::path whole = (path.empty() ? fs::current_path() : fs::absolute(path)).lexically_normal();
+  const std::filesystem::path whole = whole_path(path.empty() ? "." : path);
   return (whole.has_filename() ? whole : whole.parent_path()).string();
 }
 

@@ -10,8 +10,6 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kMostRanks = 1'000'000;
-
 Error bad_ranks(std::string_view text, const std::string& why) {
   return {.problem = fmt::format("is {}: {}", in_quotes(text), why), .advice = "Write ranks like 0-7,16."};
 }

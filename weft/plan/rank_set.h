@@ -9,6 +9,9 @@
 
 namespace weft {
 
+/// Of a plan.
+inline constexpr int64_t kMostRanks = 1'000'000;
+
 /// Ranks in a plan's short form: "0-7,16,18-19". The order is kept; it is the order of the module's mesh.
 std::string ranks_to_text(const std::vector<int64_t>& ranks);
 
