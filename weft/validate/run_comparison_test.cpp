@@ -153,7 +153,7 @@ TEST(RunComparison, MemoryIsHeldAgainstThePlanWhereLengthsWereNotWritten) {
 
 TEST(RunComparison, LengthsThatDoNotFitAreToldAndNotUsed) {
   const Plan plan = two_stages();
-  MadeRun run = made_run(plan, 4, [](const Action&) { return 1.0; });
+  MadeRun run = made_run(plan, 8, [](const Action&) { return 1.0; });
   const auto compared = [&](const std::vector<int64_t>& lengths) {
     RecordedLoad load{.assignment = {.llm = {{{0, 1}, {2, 3}}}, .encoders = {}}};
     load.llm = {{{.samples = {64, 64}}, {.samples = lengths}}};
