@@ -148,6 +148,23 @@ std::string in_quotes(std::string_view text) {
   return "'" + printable(text) + "'";
 }
 
+std::string printable_lines(std::string_view text) {
+  std::string shown;
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = std::max<size_t>(utf8_front(text.substr(i)).length, 1);
+    const char32_t code = length > 1 ? utf8_at(text, i).code : static_cast<unsigned char>(text[i]);
+    const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    for (const char byte : text.substr(i, length)) {
+      if (!is_control || byte == '\n' || byte == '\t')
+        shown += byte;
+      else
+        shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+    i += length;
+  }
+  return shown;
+}
+
 std::string joined_or(std::span<const std::string> words) {
   std::string text;
   for (size_t i = 0; i < words.size(); ++i) {

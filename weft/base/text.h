@@ -15,6 +15,9 @@ std::string printable(std::string_view text, size_t longest = 60);
 /// The same in quotes.
 std::string in_quotes(std::string_view text);
 
+/// A text of any length fit for a terminal: control characters escaped, but for the ends of lines and tabs.
+std::string printable_lines(std::string_view text);
+
 /// "a, b or c".
 std::string joined_or(std::span<const std::string> words);
 

@@ -50,6 +50,16 @@ TEST(Text, QuotesEscapeControlCharactersAndShortenWithoutCuttingACharacter) {
   EXPECT_EQ(in_quotes("na\xc3\xafve"), "'na\xc3\xafve'");
 }
 
+TEST(Text, LinesKeepTheirEndsAndTabsAndNoOtherControlCharacters) {
+  EXPECT_EQ(printable_lines("a\tb\n\x1b[31mred\r\n"), "a\tb\n\\x1b[31mred\\x0d\n");
+  EXPECT_EQ(printable_lines("\x7f\xc2\x9b"
+                            "31m\x9b"),
+            "\\x7f\\xc2\\x9b"
+            "31m\\x9b");
+  const std::string plain = "na\xc3\xafve \xe2\x80\x94 \xf0\x9f\x98\x80 \xff " + std::string(200, 'x');
+  EXPECT_EQ(printable_lines(plain), plain);
+}
+
 TEST(Text, CommasGroupDigitsByThree) {
   EXPECT_EQ(with_commas(0), "0");
   EXPECT_EQ(with_commas(999), "999");

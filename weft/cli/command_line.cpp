@@ -48,7 +48,8 @@ int report(const Error& error) {
 
 /// Standard output may be a full disk; a result that did not arrive is not a success. (A reader that closes a pipe
 /// early, like head, ends the program by signal, as usual.)
-int print_output(const std::string& text) {
+int print_output(const std::string& output) {
+  const std::string text = printable_lines(output);
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return kDone;
   return report({.kind = ErrorKind::kJob,
