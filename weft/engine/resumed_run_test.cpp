@@ -37,7 +37,7 @@ TEST(ResumedRun, AModelsNameLeadsOutOfNoFolder) {
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::create_directory(scratch / "here");
   std::filesystem::current_path(scratch / "here");
-  for (const std::string name : {"../side", (scratch / "side").c_str()}) {
+  for (const std::string& name : {std::string("../side"), (scratch / "side").string()}) {
     const auto claim = RunClaim::take_new(name);
     ASSERT_TRUE(claim.ok()) << claim.error().message();
     EXPECT_EQ(claim->folder(), std::filesystem::path("runs/side"));

@@ -113,10 +113,10 @@ TEST(Measurements, DevicesThatNobodyHasAreRefusedBeforeTheyAreCounted) {
             "runs.csv: line 2: num_gpus: is 1000000, but tp 67108864 x cp 67108864 x dp 1 x pp 4096 = "
             "9223372036854775807. Correct the row.");
   many.assign(1, runs.front());
-  many.front().num_devices = 2'000'008;
+  many.front().num_devices = 64'000'008;
   EXPECT_EQ(prepare(many, a100()).error().message(),
-            "runs.csv: line 2: num_gpus: is 2,000,008: up to this row the runs have 2,000,008 devices, and 2,000,000 "
-            "are the most. Give the rows in several tables.");
+            "runs.csv: line 2: num_gpus: is 64,000,008: up to this row the runs have 64,000,008 devices, and "
+            "64,000,000 are the most. Give the rows in several tables.");
 }
 
 TEST(Measurements, TimesInAnotherUnitAreSuspected) {

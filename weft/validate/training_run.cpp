@@ -19,8 +19,8 @@
 namespace weft {
 namespace {
 
-/// Of all runs together, whose plans and schedules are kept: they take a few KB for each device.
-constexpr int64_t kMostDevicesOfRuns = 2 * kMostRanks;
+/// Of all runs of a table, whose plans are kept: they list every device, which is half a GB for so many.
+constexpr int64_t kMostDevicesOfRuns = 64 * kMostRanks;
 
 Result<Model> model_of(const TrainingRun& run) {
   if (run.model) return *run.model;
