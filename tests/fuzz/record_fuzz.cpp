@@ -19,8 +19,9 @@ int weft::fuzz_record(const uint8_t* data, size_t size) {
   }
   const Result<Document> document = document_of(data, size);
   if (!document) return 0;
-  if (const Result<RecordedLoad> load = read_load(document->root)) {
-    const Result<RecordedLoad> again = read_load(to_json(*load));
+  NumberBudget budget{kMostRecordedNumbers}, again_budget = budget;
+  if (const Result<RecordedLoad> load = read_load(document->root, budget)) {
+    const Result<RecordedLoad> again = read_load(to_json(*load), again_budget);
     claim(again.ok() && to_json(*again) == to_json(*load));
   }
   return 0;

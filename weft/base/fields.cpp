@@ -31,12 +31,31 @@ std::string advice_for_missing(std::string_view key, const Json& object) {
   return similar ? fmt::format("Is {} meant to be it? Call it {}.", in_quotes(*similar), key) : "Add it.";
 }
 
+/// 1e3 and 8.0 are whole numbers too.
+std::optional<int64_t> as_whole(double number) {
+  constexpr double kEnd = 9223372036854775808.0;  // 2^63
+  if (!(number >= -kEnd && number < kEnd) || number != std::floor(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
 }  // namespace
 
 void Findings::add(std::string field, std::string problem, std::string advice) {
   if (!first_)
     first_ =
         Error{.source = source_, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+}
+
+std::optional<int64_t> whole_number(const Json& value, IntegerRange range) {
+  std::optional<int64_t> number;
+  if (value.is_number_float()) {
+    number = as_whole(value.get<double>());
+  } else if (value.is_number_unsigned()) {
+    if (value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) number = value.get<int64_t>();
+  } else if (value.is_number_integer()) {
+    number = value.get<int64_t>();
+  }
+  return number && *number >= range.min && *number <= range.max ? number : std::nullopt;
 }
 
 std::string describe_value(const Json& value) {
@@ -103,23 +122,10 @@ const Json* Fields::require(std::string_view key) {
 
 int64_t Fields::as_integer(const Json& value, std::string_view field, IntegerRange range) {
   const std::string allowed = fmt::format("a whole number from {} to {} is needed", range.min, range.max);
-  if (value.is_number_float()) {  // 1e3 and 8.0 are whole numbers too
-    const auto number = value.get<double>();
-    if (number == std::floor(number) && number >= static_cast<double>(range.min) &&
-        number <= static_cast<double>(range.max)) {
-      return static_cast<int64_t>(number);
-    }
-  }
-  if (!value.is_number_integer()) {
-    findings_->add(std::string(field), fmt::format("is {}, {}", describe_value(value), allowed));
-    return range.min;
-  }
-  const bool too_big = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
-  if (too_big || value.get<int64_t>() < range.min || value.get<int64_t>() > range.max) {
-    findings_->add(std::string(field), fmt::format("is {}, {}", value.dump(), allowed));
-    return range.min;
-  }
-  return value.get<int64_t>();
+  if (const auto number = whole_number(value, range)) return *number;
+  findings_->add(std::string(field),
+                 fmt::format("is {}, {}", value.is_number_integer() ? value.dump() : describe_value(value), allowed));
+  return range.min;
 }
 
 double Fields::as_number(const Json& value, std::string_view field, NumberRange range) {

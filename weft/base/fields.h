@@ -36,6 +36,10 @@ struct NumberRange {
   double max;
 };
 
+/// A whole number of a range, however it is written: 8, 8.0, 1e3. It is compared as an integer, since the ends of a
+/// range may be no doubles, and since a cast takes 2^64 - 1 for -1.
+std::optional<int64_t> whole_number(const Json& value, IntegerRange range);
+
 /// One object of a document, read field by field. A missing, mistyped or out-of-range field is a finding that names
 /// the field's path, what was found and what is allowed. null counts as missing.
 class Fields {

@@ -73,6 +73,21 @@ TEST(Fields, TheEndsOfARangeAreAllowedAndNothingBeyond) {
   }
 }
 
+// 2^63 and 2^60 are what the ends become as doubles, and are beyond them.
+TEST(Fields, WholeNumbersAreComparedAsIntegers) {
+  const auto any = [](Fields& f) { f.integer("n", {0, INT64_MAX}); };
+  EXPECT_NE(finding("n: 9223372036854775808.0", any).find("n: is the number 9.223372036854776e+18, a whole"),
+            std::string::npos);
+  EXPECT_NE(finding("n: 1e300", any), "");
+  EXPECT_EQ(finding("n: 9223372036854774784.0", any), "");
+  const auto most = [](Fields& f) { f.integer("n", {0, (int64_t{1} << 60) - 1}); };
+  EXPECT_NE(finding("n: 1152921504606846976.0", most), "");
+  EXPECT_EQ(whole_number(Json(UINT64_MAX), {-5, 5}), std::nullopt);
+  EXPECT_EQ(whole_number(Json(-5), {-5, 5}), -5);
+  EXPECT_EQ(whole_number(Json(4.5), {-5, 5}), std::nullopt);
+  EXPECT_EQ(whole_number(Json("4"), {-5, 5}), std::nullopt);
+}
+
 TEST(Fields, NumbersMustBeFinite) {
   const auto number = [](Fields& f) { f.number("x", {0, 10}); };
   EXPECT_EQ(finding("x: .nan", number), "file.yaml: x: is the number nan, a number from 0 to 10 is needed");

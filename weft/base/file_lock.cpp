@@ -24,13 +24,15 @@ std::string host_name() {
 bool is_still_there(int descriptor, const std::filesystem::path& path) {
   struct stat opened {
   }, named{};
-  return fstat(descriptor, &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+  return fstat(descriptor, &opened) == 0 && lstat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
          opened.st_dev == named.st_dev;
 }
 
 }  // namespace
 
 std::string read_lock_text(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!is_regular_file(symlink_status(path, ignored))) return "";
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
@@ -43,8 +45,14 @@ FileLock FileLock::take(const std::filesystem::path& path) {
   constexpr int kMostTries = 100;
   for (int tries = 0; tries < kMostTries; ++tries) {
     std::error_code ignored;
-    lock.has_made_file_ = !std::filesystem::exists(path, ignored);
-    lock.descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    // What a link leads to is somebody else's, and a pipe or a device holds no text.
+    const std::filesystem::file_status there = symlink_status(path, ignored);
+    if (exists(there) && !is_regular_file(there)) {
+      lock.text_ = fmt::format("{} is no regular file", path.filename().string());
+      return lock;
+    }
+    lock.has_made_file_ = !exists(there);
+    lock.descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (lock.descriptor_ < 0) {
       lock.text_ = std::strerror(errno);
       return lock;

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -27,6 +29,24 @@ class FileLocks : public testing::Test {
 
   std::filesystem::path folder_;
 };
+
+TEST_F(FileLocks, WhatIsNoRegularFileIsLeftAsItIs) {
+  const std::filesystem::path victim = folder_ / "victim";
+  std::ofstream(victim) << "precious";
+  std::filesystem::create_symlink(victim, file());
+  const FileLock lock = FileLock::take(file());
+  EXPECT_EQ(lock.state(), FileLock::State::kFailed);
+  EXPECT_EQ(lock.text(), "a.lock is no regular file");
+  EXPECT_EQ(read_lock_text(file()), "");
+  EXPECT_EQ(std::filesystem::file_size(victim), 8u);
+  std::filesystem::remove(file());
+  std::filesystem::create_symlink(folder_ / "nowhere", file());
+  EXPECT_EQ(FileLock::take(file()).state(), FileLock::State::kFailed);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "nowhere"));
+  std::filesystem::remove(file());
+  ASSERT_EQ(mkfifo(file().c_str(), 0600), 0);
+  EXPECT_EQ(FileLock::take(file()).state(), FileLock::State::kFailed);
+}
 
 TEST_F(FileLocks, TheSecondLearnsWhoHasIt) {
   FileLock first = FileLock::take(file());

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-/// Settings that nobody has checked yet can be anything: a product that does not fit stays at the largest number.
+/// A product that stays at the largest number where it is above that: numbers of files may multiply to anything.
 inline int64_t product_of(std::initializer_list<int64_t> factors) {
   int64_t product = 1;
   for (const int64_t factor : factors) {

@@ -1,6 +1,7 @@
 #include "weft/checkpoint/checkpoint_json.h"
 
 #include <charconv>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -8,14 +9,23 @@
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
 #include "weft/checkpoint/crc32c.h"
+#include "weft/meaning/training_ranges.h"
 #include "weft/plan/plan_json.h"
+#include "weft/spec/batch_limit.h"
 #include "weft/weights/weight_type.h"
 
 namespace weft {
 namespace {
 
-constexpr IntegerRange kCountRange{0, INT64_MAX / 8};
+constexpr IntegerRange kReachedRange{0, kStepRange.max};
+constexpr IntegerRange kSizeRange{1, INT64_MAX / 8};
 constexpr IntegerRange kRankRange{0, 99'999'999};
+/// Of a rank's file: 4 TiB are more than a rank holds, and the sum over all ranks of a plan can still be counted.
+constexpr IntegerRange kBytesRange{1, int64_t{1} << 42};
+/// A rank writes its rows of a weight in pieces: a few, or some for each head where heads lie one after another. What
+/// is missing of a weight is compared with each of its parts, so that more of them would take minutes.
+constexpr size_t kMostPartsOfWeight = size_t{1} << 14;
+constexpr const char* kChangedAdvice = "The file was changed after it was written: use another checkpoint.";
 
 Json range_json(int64_t begin, int64_t end) {
   return Json::array({begin, end});
@@ -46,11 +56,11 @@ StoredPart read_part(Fields& fields) {
   StoredPart part;
   WeightPiece& piece = part.piece;
   piece.name = fields.text("weight");
-  piece.shape = fields.integers_or_empty("shape", kCountRange);
+  piece.shape = fields.integers_or_empty("shape", kSizeRange);
   // A fixed point for all that follows: the bytes of a weight can be counted.
   if (piece.shape.empty() || !bytes_of(WeightType::kF64, piece.shape)) {
     fields.complain("shape", "must be the sizes of a weight's dims, at least one, like [128, 64]");
-    piece.shape = {0};
+    piece.shape = {1};
   }
   const ElementRange rows = read_range(fields, "rows", piece.shape[0]);
   piece.first_row = rows.begin;
@@ -65,10 +75,10 @@ StoredPart read_part(Fields& fields) {
     }
   }
   fields.raw("columns");
-  part.elements = read_range(fields, "elements", piece.shape[1 % piece.shape.size()] == 0 ? 0 : piece.num_elements());
+  part.elements = read_range(fields, "elements", piece.num_elements());
   part.tensor = fields.text("tensor");
   part.is_trained = fields.flag_or("trained", true);
-  part.updates = fields.integer_or("updates", -1, kCountRange);
+  part.updates = fields.integer_or("updates", -1, kReachedRange);
   fields.reject_unknown();
   return part;
 }
@@ -78,14 +88,14 @@ uint32_t read_checksum(Fields& fields) {
   const std::string text = fields.text("crc32c");
   uint32_t number = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  if (!text.empty() && (text.size() != 8 || problem != std::errc() || end != text.data() + text.size()))
+  if (text.size() != 8 || problem != std::errc() || end != text.data() + text.size())
     fields.complain("crc32c", fmt::format("is {}, eight hexadecimal digits are needed", in_quotes(text)));
   return number;
 }
 
 /// Eight hexadecimal digits for every chunk.
 void read_chunks(Fields& fields, CheckpointFile& file) {
-  file.chunk_bytes = fields.integer("chunk_bytes", {1, kCountRange.max});
+  file.chunk_bytes = fields.integer("chunk_bytes", kBytesRange);
   const std::string text = fields.text("chunks");
   constexpr size_t kDigits = 8;
   const int64_t count = file.chunk_bytes > 0 ? (file.num_bytes - 1) / file.chunk_bytes + 1 : 0;
@@ -109,11 +119,11 @@ CheckpointFile read_file_entry(Fields& fields, int64_t version) {
   CheckpointFile file;
   file.rank = fields.integer("rank", kRankRange);
   const std::string name = fields.text("name");
-  if (!name.empty() && name != checkpoint_file_name(file.rank)) {
+  if (name != checkpoint_file_name(file.rank)) {
     fields.complain("name", fmt::format("is {}, but rank {} writes {}", in_quotes(name), file.rank,
                                         checkpoint_file_name(file.rank)));
   }
-  file.num_bytes = fields.integer("bytes", {1, kCountRange.max});
+  file.num_bytes = fields.integer("bytes", kBytesRange);
   if (version == 1) {
     file.chunk_bytes = std::max<int64_t>(file.num_bytes, 1);
     file.chunks = {read_checksum(fields)};
@@ -134,9 +144,9 @@ Result<Plan> read_carried_plan(Fields& fields, const std::string& source) {
   const Json* raw = fields.raw("plan");
   if (raw == nullptr) {
     fields.complain("plan", "is missing");
-  } else if (!hash.empty() && hash_of(*raw) != hash) {
+  } else if (hash_of(*raw) != hash) {
     fields.complain("plan_hash", fmt::format("is {}, but the plan below it has {}", in_quotes(hash), hash_of(*raw)),
-                    "The file was changed after it was written: use another checkpoint.");
+                    kChangedAdvice);
   }
   if (const auto& error = fields.findings().first()) return *error;
   return read_plan({.source = source + ": plan", .root = *raw});
@@ -148,7 +158,7 @@ std::optional<Error> find_too_many_updates(const Checkpoint& checkpoint, const s
     return Error{.source = source,
                  .field = field,
                  .problem = fmt::format("is {}, but {}", updates, most),
-                 .advice = "The file was changed after it was written: use another checkpoint."};
+                 .advice = kChangedAdvice};
   };
   if (checkpoint.updates > checkpoint.step)
     return refuse("updates", checkpoint.updates, fmt::format("the checkpoint is of step {}", checkpoint.step));
@@ -157,6 +167,32 @@ std::optional<Error> find_too_many_updates(const Checkpoint& checkpoint, const s
       if (part.updates <= checkpoint.updates) continue;
       return refuse(fmt::format("updates of {} in {}", printable(part.piece.name), checkpoint_file_name(file.rank)),
                     part.updates, fmt::format("the optimizer has done {}", checkpoint.updates));
+    }
+  }
+  return std::nullopt;
+}
+
+/// All parts of a weight are of one shape, and one file has no more of them than a rank writes.
+std::optional<Error> find_contradicting_parts(const Checkpoint& checkpoint, const std::string& source) {
+  std::map<std::string_view, const std::vector<int64_t>*> shapes;
+  for (const CheckpointFile& file : checkpoint.files) {
+    std::map<std::string_view, size_t> counts;
+    for (const StoredPart& part : file.parts) {
+      const std::vector<int64_t>& shape = part.piece.shape;
+      const std::vector<int64_t>& first = *shapes.emplace(part.piece.name, &shape).first->second;
+      const auto refuse = [&](const char* what, std::string problem) {
+        return Error{
+            .source = source,
+            .field = fmt::format("{} of {} in {}", what, printable(part.piece.name), checkpoint_file_name(file.rank)),
+            .problem = std::move(problem),
+            .advice = kChangedAdvice};
+      };
+      if (shape != first) {
+        return refuse("shape", fmt::format("is [{}], but another part of the weight has [{}]", fmt::join(shape, ", "),
+                                           fmt::join(first, ", ")));
+      }
+      if (++counts[part.piece.name] > kMostPartsOfWeight)
+        return refuse("parts", fmt::format("are more than {}, which no rank writes", kMostPartsOfWeight));
     }
   }
   return std::nullopt;
@@ -224,11 +260,12 @@ Result<Checkpoint> checkpoint_from(const Document& document) {
                  .advice = kNewerVersionAdvice};
   }
   Checkpoint checkpoint;
-  checkpoint.step = fields.integer("step", kCountRange);
-  checkpoint.updates = fields.integer("updates", kCountRange);
+  checkpoint.step = fields.integer("step", kReachedRange);
+  checkpoint.updates = fields.integer("updates", kReachedRange);
   if (version > 1) {
-    checkpoint.samples = fields.integer("samples", kCountRange);
-    checkpoint.first_batch_samples = fields.integer("first_batch_samples", {1, kCountRange.max});
+    // No more than its steps can have had, so that a run that goes on from here can count on.
+    checkpoint.samples = fields.integer("samples", {0, checkpoint.step * kMostBatchSamples});
+    checkpoint.first_batch_samples = fields.integer("first_batch_samples", {1, kMostBatchSamples});
   }
   const int64_t world_size = fields.integer("world_size", {1, kRankRange.max + 1});
   fields.text("crc32c");
@@ -249,6 +286,7 @@ Result<Checkpoint> checkpoint_from(const Document& document) {
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
   if (auto error = find_too_many_updates(checkpoint, document.source)) return *std::move(error);
+  if (auto error = find_contradicting_parts(checkpoint, document.source)) return *std::move(error);
   if (version == 1) {
     // It could not be changed then.
     checkpoint.first_batch_samples = checkpoint.plan.workload.global_batch_samples;

@@ -1,6 +1,7 @@
 #include "weft/checkpoint/load_checkpoint.h"
 
 #include <cctype>
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -123,7 +124,18 @@ TEST_F(LoadCheckpoint, FieldsAreReadStrictly) {
   expect("/files/0/chunks", chunks, "files[0].chunks: has '" + chunks.substr(0, 8) + "' at place 0, eight");
   expect("/files/0/chunk_bytes", 0, "files[0].chunk_bytes: is 0, a whole number from 1");
   expect("/files/0/chunk_bytes", 100, "files[0].chunks: has ");
-  expect("/files/0/bytes", INT64_MAX / 8, "files[0].chunks: has ");
+  expect("/files/0/bytes", int64_t{1} << 42, "files[0].chunks: has ");
+  // Beyond these numbers what is computed of them would not fit in 64 bits.
+  expect("/files/0/bytes", INT64_MAX / 8, "files[0].bytes: is 1152921504606846975, a whole number from 1 to ");
+  expect("/files/0/bytes", std::ldexp(1.0, 60), "files[0].bytes: is the number 1.152921504606847e+18, a whole");
+  expect("/files/0/chunk_bytes", INT64_MAX / 8, "files[0].chunk_bytes: is 1152921504606846975, a whole number from 1");
+  expect("/step", 1'000'000'001, "step: is 1000000001, a whole number from 0 to 1000000000 is needed");
+  expect("/updates", 1'000'000'001, "updates: is 1000000001, a whole number from 0 to 1000000000 is needed");
+  expect("/samples", 300'000'001, "samples: is 300000001, a whole number from 0 to 300000000 is needed");
+  expect("/plan_hash", "", "plan_hash: is '', but the plan below it has ");
+  expect("/files/0/name", "", "files[0].name: is '', but rank 0 writes rank-00000.safetensors");
+  expect("/files/0/parts/0/shape", {0, 33}, "files[0].parts[0].shape[0]: is 0, a whole number from 1");
+  expect("/files/0/parts/0/shape", {1, int64_t{1} << 59, int64_t{1} << 59}, "files[0].parts[0].shape: must be");
   expect("/samples", -5, "samples: is -5, a whole number from 0");
   expect("/first_batch_samples", 0, "first_batch_samples: is 0, a whole number from 1");
   expect("/files/0/sha", "", "files[0].sha: is not a known field");
@@ -255,6 +267,30 @@ TEST_F(LoadCheckpoint, WhatIsMissingOrDoesNotFitIsNamed) {
   for (Json& part_of : aged[0]["parts"]) part_of["updates"] = 1;
   expect_start(problem_with("/files", aged),
                "/checkpoint.json: a.weight: has parts whose moments are of different numbers of updates");
+}
+
+// A shape without elements among others of the weight ended a run in a division by zero.
+TEST_F(LoadCheckpoint, PartsOfAWeightThatContradictEachOtherAreNamed) {
+  Json files = json()["files"];
+  Json part = files[1]["parts"][0];
+  const auto weight = part["weight"].get<std::string>();
+  part["shape"] = {4, 1};
+  part["rows"] = {0, 4};
+  part["elements"] = {0, 0};
+  part.erase("columns");
+  files[1]["parts"].push_back(part);
+  expect_start(problem_with("/files", files), fmt::format("/checkpoint.json: shape of {} in rank-00001.safetensors: is "
+                                                          "[4, 1], but another part of the weight has [64, 33]. The "
+                                                          "file was changed after it was written",
+                                                          weight));
+  // What is missing is compared with every part: the time is that of their square.
+  files = json()["files"];
+  for (size_t count = 0; count <= 1u << 14; ++count) files[1]["parts"].push_back(files[1]["parts"][0]);
+  expect_start(
+      problem_with("/files", files),
+      fmt::format("/checkpoint.json: parts of {} in rank-00001.safetensors: are more than 16384, which no rank "
+                  "writes",
+                  weight));
 }
 
 // What was frozen has no moments: they begin at zero, with a count of their own.

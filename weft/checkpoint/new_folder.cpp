@@ -49,9 +49,9 @@ std::optional<Error> remove_tree(const std::filesystem::path& folder) {
 
 std::optional<Error> check_new(const std::filesystem::path& folder) {
   std::error_code problem;
-  if (!std::filesystem::exists(folder, problem) ||
-      (std::filesystem::is_directory(folder, problem) && std::filesystem::is_empty(folder, problem)))
-    return std::nullopt;
+  // The folder takes the place of what has its name, of a link itself.
+  const std::filesystem::file_status there = std::filesystem::symlink_status(folder, problem);
+  if (!exists(there) || (is_directory(there) && std::filesystem::is_empty(folder, problem))) return std::nullopt;
   return Error{.source = folder.string(),
                .problem = "is there already, and not an empty folder",
                .advice = "Give a folder that is still to be made."};

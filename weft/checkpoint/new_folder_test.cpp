@@ -43,6 +43,19 @@ TEST(NewFolders, OneProcessMakesIt) {
   EXPECT_FALSE(NewFolder::begin(folder).ok()) << "it is there now";
 }
 
+TEST(NewFolders, ALinkIsRefusedBeforeAnythingIsWritten) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directory(scratch / "empty");
+  std::filesystem::create_directory_symlink(scratch / "empty", scratch / "model");
+  std::filesystem::create_directory_symlink("loop", scratch / "loop");
+  std::filesystem::create_directory_symlink("nowhere", scratch / "dangling");
+  for (const char* name : {"model", "loop", "dangling", "model/"}) {
+    const auto begun = NewFolder::begin(scratch / name);
+    ASSERT_FALSE(begun.ok()) << name;
+    EXPECT_NE(begun.error().message().find("is there already, and not an empty folder"), std::string::npos);
+  }
+}
+
 TEST(NewFolders, WhatIsNotFinishedLeavesNothing) {
   const ScratchFolder scratch;
   {

@@ -117,6 +117,14 @@ Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t
     return refuse(piece.name, "is a weight of the model, but the checkpoint does not have it",
                   "Is this the checkpoint of another model?" + did_you_mean(piece.name, names()));
   }
+  for (const size_t place : found->second) {
+    const std::vector<int64_t>& shape = parts_[place].piece.shape;
+    if (shape == piece.shape) continue;
+    return refuse(piece.name,
+                  fmt::format("has the shape [{}] in the checkpoint, but [{}] in the model", fmt::join(shape, ", "),
+                              fmt::join(piece.shape, ", ")),
+                  "Is this the checkpoint of another model?");
+  }
   const int64_t num_ranks = std::max(num_ranks_, wanted.rank + 1);
   std::unordered_map<size_t, int64_t> turns;
   for (const size_t place : first) turns.emplace(place, std::ssize(turns));
@@ -135,12 +143,6 @@ Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t
   for (const auto& [turn, place] : places) {
     if (missing.empty()) break;
     const RoutedPart& part = parts_[place];
-    if (part.piece.shape != piece.shape) {
-      return refuse(piece.name,
-                    fmt::format("has the shape [{}] in the checkpoint, but [{}] in the model",
-                                fmt::join(part.piece.shape, ", "), fmt::join(piece.shape, ", ")),
-                    "Is this the checkpoint of another model?");
-    }
     for (const BoxCopy& box : take_common(missing, boxes_of(part.piece, part.elements))) {
       copies.push_back({.held = place, .wanted = number, .box = box});
     }

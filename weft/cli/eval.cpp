@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/json.h"
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
@@ -30,7 +31,7 @@ std::filesystem::path run_of_folder(const std::string& given) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder / "checkpoint.json", ignored)) return folder;
   // `best` is a link to one.
-  const std::filesystem::path above = std::filesystem::weakly_canonical(folder).parent_path();
+  const std::filesystem::path above = without_links(folder).parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : folder;
 }
 

@@ -67,7 +67,9 @@ Result<Precision> profiled_precision(const ProfileOptions& options, const std::o
 
 /// A profile that is there already and is gone on with, or a new one; the error says in what the two differ.
 Result<Profile> begin_profile(const ProfileOptions& options, Profile fresh) {
-  if (!std::filesystem::exists(options.out)) return fresh;
+  std::error_code ignored;
+  // What is there but cannot be looked at is for the reader to report.
+  if (std::filesystem::status(options.out, ignored).type() == std::filesystem::file_type::not_found) return fresh;
   WEFT_TRY(Profile begun, read_profile_file(options.out));
   const auto refuse = [&](const char* field, const std::string& is, const std::string& needed) {
     return Error{.source = options.out,
@@ -246,7 +248,7 @@ std::string to_text(const ProfileReport& report, const ProfileOptions& options, 
 }
 
 std::optional<Error> write_profile(const ProfileOptions& options, const Profile& profile) {
-  return write_file(options.out, weft::to_json(profile).dump(1) + "\n");
+  return write_profile_file(options.out, profile);
 }
 
 Error interrupted(const ProfileOptions& options, const ProfileReport& report) {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
-#include "weft/base/file.h"
 #include "weft/base/output_path.h"
 #include "weft/base/text.h"
 #include "weft/cli/installation.h"
@@ -73,7 +72,7 @@ Result<std::string> profile_from_table(const ProfileTableOptions& options) {
                                         name_of(m.shape.module), model.name),
                  .advice = fmt::format("Its blocks are {}.", joined_or(known))};
   }
-  if (auto error = write_file(options.out, to_json(profile).dump(2) + "\n")) return *std::move(error);
+  if (auto error = write_profile_file(options.out, profile)) return *std::move(error);
   std::string text = fmt::format("{}, {} and {} of {} on {} written to {}\n",
                                  counted(static_cast<int64_t>(profile.blocks.size()), "block measurement"),
                                  counted(static_cast<int64_t>(profile.links.size()), "link measurement"),

@@ -36,7 +36,7 @@ bool is_in_the_table(const BlockSource& source) {
 
 std::string block_text(const BlockSource& source) {
   const std::string setting = setting_text(source.asked);
-  return fmt::format("{} '{}'{}", weft::name_of(source.asked.module), source.asked.block,
+  return fmt::format("{} '{}'{}", weft::name_of(source.asked.module), printable(source.asked.block),
                      setting == "one device" ? "" : " at " + setting);
 }
 
@@ -93,7 +93,7 @@ std::string profile_text(const PlanReport& report) {
     with_error += 1;
   }
   std::string text =
-      fmt::format("profile {}{}: {} of {} measured", use.source, use.date.empty() ? "" : " of " + use.date,
+      fmt::format("profile {}{}: {} of {} measured", use.source, use.date.empty() ? "" : " of " + printable(use.date),
                   in_the_table, counted(static_cast<int64_t>(use.blocks.size()), "block"));
   if (with_error > 0) {
     text += fmt::format("; a point read from the others is off by {:.1f} % on average, {:.1f} % at most",

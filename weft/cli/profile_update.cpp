@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
-#include "weft/base/file.h"
 #include "weft/base/output_path.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/terminal_line.h"
@@ -55,8 +54,7 @@ Result<std::string> update_profile(const ProfileUpdateOptions& options) {
   show_progress("learning from the run");
   WEFT_TRY(const LearnedProfile learned, learn_from_run(plan, record, known ? &*known : nullptr));
   show_progress("");
-  const std::string text = to_json(learned.profile).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (auto error = write_file(options.out, text)) return *std::move(error);
+  if (auto error = write_profile_file(options.out, learned.profile)) return *std::move(error);
   if (options.json) return learned_json(learned, options).dump(2) + "\n";
   return learned_text(learned, settled_steps(record).size(), options);
 }

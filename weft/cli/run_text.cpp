@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/cli/table.h"
 
@@ -142,15 +143,15 @@ std::string to_text(const std::vector<RunSummary>& runs) {
   Table table;
   table.add({"run", "model", "step time", "noise", "memory", "profile"});
   for (const RunSummary& run : runs) {
-    table.add({run.run, run.model, fmt::format("{:+.1f} %", run.step_time_error_percent),
+    table.add({run.run, printable(run.model, run.model.size()), fmt::format("{:+.1f} %", run.step_time_error_percent),
                fmt::format("{:.1f} %", run.noise_percent),
                run.memory_error_percent ? fmt::format("{:+.1f} %", *run.memory_error_percent) : "-",
-               run.profile.empty() ? "none" : run.profile});
+               run.profile.empty() ? "none" : printable(run.profile, run.profile.size())});
   }
   std::string text = table.text() + errors_line("all", runs);
   for (const auto field : {&RunSummary::model, &RunSummary::device}) {
     const auto groups = grouped_by(runs, field);
-    for (const auto& [name, own] : groups) text += errors_line(name, own);
+    for (const auto& [name, own] : groups) text += errors_line(printable(name, name.size()), own);
   }
   return text;
 }

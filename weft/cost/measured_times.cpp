@@ -9,6 +9,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/base/hash.h"
+#include "weft/base/text.h"
 #include "weft/cost/measured_shape.h"
 #include "weft/cost/program_memory.h"
 #include "weft/cost/program_time.h"
@@ -146,7 +147,8 @@ void warn_of_units(const Profile& profile, const BlockShape& shape, const Point&
     if (measured_ratio == 0 || (measured_ratio >= kPossible.min && measured_ratio <= kPossible.max)) continue;
     warnings.push_back(fmt::format(
         "{}: {} of {} '{}' at {:.0f} tokens, {}, is {:.3g} times what the formula says: is it in milliseconds?",
-        profile.source, key, name_of(shape.module), shape.block, shape.tokens, setting_text(shape), measured_ratio));
+        profile.source, key, name_of(shape.module), printable(shape.block), shape.tokens, setting_text(shape),
+        measured_ratio));
   }
 }
 
@@ -188,7 +190,7 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
     const Module* module = model.find(m.shape.module);
     if (module == nullptr || find_block(*module, m.shape.block) == nullptr) {
       warnings_.push_back(fmt::format("{}: measures the block '{}' of {}, which {} does not have", profile.source,
-                                      m.shape.block, name_of(m.shape.module), model.name));
+                                      printable(m.shape.block), name_of(m.shape.module), model.name));
       continue;
     }
     const std::optional<Block> block = block_of(*module, m.shape);

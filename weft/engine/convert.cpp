@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/checkpoint/export_checkpoint.h"
@@ -56,8 +57,8 @@ fs::path without_final_slash(const fs::path& path) {
 /// The folder of the run among whose checkpoints a path lies; empty where it lies elsewhere.
 fs::path run_around(const fs::path& path) {
   std::error_code ignored;
-  for (fs::path inner = fs::weakly_canonical(fs::absolute(without_final_slash(path)), ignored);
-       inner.has_relative_path(); inner = inner.parent_path()) {
+  for (fs::path inner = without_links(without_final_slash(path)); inner.has_relative_path();
+       inner = inner.parent_path()) {
     const fs::path run = run_of(inner);
     if (run.empty()) continue;
     for (const fs::path& file : {RunFolder{run}.plan(), RunFolder{run}.metrics(), claim_file(run)})
@@ -169,8 +170,8 @@ std::optional<Error> verify_source(const Source& source, const fs::path& folder)
 int64_t bytes_in(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.is_regular_file(ignored)) bytes += static_cast<int64_t>(entry.file_size(ignored));
+  for (const fs::path& path : paths_in(folder, ignored))
+    if (fs::is_regular_file(path, ignored)) bytes += static_cast<int64_t>(fs::file_size(path, ignored));
   return bytes;
 }
 
@@ -349,7 +350,7 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
     made.first_batch_samples = source.checkpoint->first_batch_samples;
     made.run = source.checkpoint->run;
   } else {
-    made.run["weights"] = without_final_slash(fs::absolute(request.from).lexically_normal()).string();
+    made.run["weights"] = without_final_slash(whole_path(request.from)).string();
   }
   if (auto error = find_other_step(request.to, made.step)) return *std::move(error);
   std::map<std::string, int64_t> trained;
@@ -407,6 +408,8 @@ FolderDescription describe_foreign(const ForeignCheckpoint& checkpoint) {
   description.text += fmt::format("files       {} in {}\n", format_bytes(static_cast<double>(checkpoint.num_bytes)),
                                   counted(checkpoint.num_files, "file"));
   for (const std::string& name : checkpoint.missing) description.text += fmt::format("missing     {}\n", name);
+  if (const int64_t others = checkpoint.num_missing - std::ssize(checkpoint.missing); others > 0)
+    description.text += fmt::format("            and {} more\n", with_commas(others));
   description.text +=
       "tensors     not read: they are pickles, and reading one runs code from it. Convert it to a Hugging Face folder\n"
       "            with that system's own tool (docs/manual/import.md, Weights)\n";
@@ -416,6 +419,7 @@ FolderDescription describe_foreign(const ForeignCheckpoint& checkpoint) {
                       {"iteration", checkpoint.iteration},
                       {"degrees", checkpoint.degrees},
                       {"missing", checkpoint.missing},
+                      {"num_missing", checkpoint.num_missing},
                       {"files", checkpoint.num_files},
                       {"bytes", checkpoint.num_bytes}};
   return description;
@@ -443,7 +447,8 @@ Result<FolderDescription> describe_folder(const fs::path& folder, bool verify) {
     for (const SafetensorsFile& file : weights.files()) {
       for (const WeightEntry& entry : file.entries()) {
         const std::string name = file.path().filename().string(), type(name_of(entry.info.type));
-        text += fmt::format("  {} {} {}, {}\n", printable(entry.info.name), shape_text(entry.info.shape), type, name);
+        text += fmt::format("  {} {} {}, {}\n", printable(entry.info.name), shape_text(entry.info.shape), type,
+                            printable(name));
         listed.push_back({{"name", entry.info.name}, {"shape", entry.info.shape}, {"type", type}, {"file", name}});
       }
     }

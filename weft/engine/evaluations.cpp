@@ -1,5 +1,9 @@
 #include "weft/engine/evaluations.h"
 
+#include <cmath>
+
+#include "weft/base/fields.h"
+
 namespace weft {
 namespace {
 
@@ -7,14 +11,19 @@ constexpr const char* kStateKey = "evaluations";
 
 }  // namespace
 
-void Evaluations::restore(const Json& run) {
+void Evaluations::restore(const Json& run, int64_t step) {
   if (!run.is_object() || !run.contains(kStateKey)) return;
   const Json& stood = run[kStateKey];
   for (const char* number : {"best_step", "best_loss", "without_gain"}) {
     if (!stood.is_object() || !stood.contains(number) || !stood[number].is_number()) return;
   }
-  best_ = Evaluated{.step = stood["best_step"].get<int64_t>(), .loss = stood["best_loss"].get<double>()};
-  without_gain_ = stood["without_gain"].get<int64_t>();
+  // There is one evaluation of a step at most.
+  const auto best_step = whole_number(stood["best_step"], {0, step});
+  const auto without_gain = whole_number(stood["without_gain"], {0, step});
+  const auto best_loss = stood["best_loss"].get<double>();
+  if (!best_step || !without_gain || !std::isfinite(best_loss)) return;
+  best_ = Evaluated{.step = *best_step, .loss = best_loss};
+  without_gain_ = *without_gain;
 }
 
 Json Evaluations::to_json() const {

@@ -14,8 +14,8 @@ namespace weft {
 class Evaluations {
  public:
   explicit Evaluations(const TrainConfig::Evaluation& settings) : settings_(settings) {}
-  /// As they stood in a checkpoint; as before the first where it knows of none.
-  void restore(const Json& run);
+  /// As they stood in a checkpoint of a step; as before the first where it knows of none that there can have been.
+  void restore(const Json& run, int64_t step);
   /// For a checkpoint's `run`.
   Json to_json() const;
   /// What a checkpoint knows of evaluations, which is no setting, left out.

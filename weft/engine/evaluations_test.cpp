@@ -31,13 +31,29 @@ TEST(Evaluations, StandInACheckpointAsTheyStood) {
   for (const double loss : {2.0, 1.0 / 3, 0.5, 0.4}) before.add(1, loss);
   Json run = {{"steps", 4}};
   run.update(before.to_json());
-  after.restore(run);
+  after.restore(run, 4);
   EXPECT_EQ(after.best()->loss, 1.0 / 3);
   EXPECT_EQ(after.without_gain(), 2);
   EXPECT_EQ(Evaluations::settings_in(run), (Json{{"steps", 4}}));
   Evaluations fresh(settings);
-  fresh.restore(Json{{"steps", 4}});
+  fresh.restore(Json{{"steps", 4}}, 4);
   EXPECT_FALSE(fresh.best());
+}
+
+TEST(Evaluations, OfStepsThatTheCheckpointHasNotDoneAreNotTaken) {
+  const TrainConfig::Evaluation settings{.interval_steps = 1, .data = {}, .patience = 3};
+  const auto is_taken = [&](const Json& best_step, const Json& best_loss, const Json& without_gain) {
+    Evaluations evaluations(settings);
+    const Json stood = {{"best_step", best_step}, {"best_loss", best_loss}, {"without_gain", without_gain}};
+    evaluations.restore(Json{{"evaluations", stood}}, 4);
+    return evaluations.best().has_value();
+  };
+  EXPECT_TRUE(is_taken(4, 0.5, 0));
+  for (const Json& wrong : {Json(-1), Json(5), Json(1e30), Json(2.5), Json(UINT64_MAX)}) {
+    EXPECT_FALSE(is_taken(wrong, 0.5, 0)) << wrong;
+    EXPECT_FALSE(is_taken(4, 0.5, wrong)) << wrong;
+  }
+  EXPECT_FALSE(is_taken(4, std::numeric_limits<double>::infinity(), 0));
 }
 
 TEST(Evaluations, NeitherOfLossesThatAreNoNumbersIsAGain) {

@@ -27,7 +27,9 @@ Json data_of(const Json& run) {
   Json data = run.value("data", Json("synthetic"));
   if (!data.is_object()) return data;
   for (const char* key : {"model", "max_broken_share"}) data.erase(key);
+  if (!data.contains("sets") || !data["sets"].is_array()) return data;
   for (Json& set : data["sets"]) {
+    if (!set.is_object() || !set.contains("file") || !set["file"].is_string()) continue;
     set["file"] = std::filesystem::path(set["file"].get<std::string>()).filename().string();
     set.erase("folder");
   }
@@ -144,7 +146,8 @@ Error with_good_checkpoint(Error error, const std::filesystem::path& folder, std
         fmt::format("{} is good: {}", good->filename().string(), fmt::format(fmt::runtime(way), good->string()));
     error.advice = is_newer ? fmt::format("{} {}.", error.advice, other) : other + ", or copy the damaged one again.";
   } else if (!is_newer) {
-    error.advice += " No other checkpoint of the run is good.";
+    error.advice += error.advice.empty() ? "" : " ";
+    error.advice += "No other checkpoint of the run is good.";
   }
   return error;
 }

@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
+#include "weft/spec/model_name.h"
 
 namespace weft {
 namespace {
@@ -60,8 +62,7 @@ Result<RunClaim> RunClaim::take(const fs::path& folder) {
   RunClaim claim(folder);
   std::error_code failure;
   std::vector<fs::path> missing;
-  for (fs::path path = fs::absolute(folder).lexically_normal(); !fs::exists(path, failure) && !failure;
-       path = path.parent_path())
+  for (fs::path path = whole_path(folder); !fs::exists(path, failure) && !failure; path = path.parent_path())
     missing.push_back(path);
   if (failure) return cannot(folder, "made", failure.message());
   for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
@@ -77,8 +78,9 @@ Result<RunClaim> RunClaim::take(const fs::path& folder) {
 
 Result<RunClaim> RunClaim::take_new(const std::string& model_name) {
   const fs::path runs = "runs";
+  const std::string name = as_model_name(model_name);
   for (int number = 1;; ++number) {
-    const fs::path folder = runs / (number == 1 ? model_name : fmt::format("{}-{}", model_name, number));
+    const fs::path folder = runs / (number == 1 ? name : fmt::format("{}-{}", name, number));
     std::error_code failure;
     if (fs::exists(folder, failure)) continue;
     const bool has_runs = fs::exists(runs, failure);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/fields.h"
 #include "weft/base/file.h"
 
 namespace weft {
@@ -50,8 +51,7 @@ std::optional<Error> rewind_lines(const std::filesystem::path& path, int64_t ste
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     // A line that a killed run has not finished, or that is of no step before the checkpoint.
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
-    if (json["step"].get<int64_t>() <= step) kept += line + "\n";
+    if (json.is_object() && json.contains("step") && whole_number(json["step"], {0, step})) kept += line + "\n";
   }
   return write_file(path, kept);
 }

@@ -87,7 +87,7 @@ class RankRun {
         evaluations_(config.evaluation) {
     if (start.checkpoint) {
       report_.checkpoint = start.checkpoint->folder;
-      evaluations_.restore(start.checkpoint->run);
+      evaluations_.restore(start.checkpoint->run, start.checkpoint->step);
       if (start.is_own && evaluations_.best()) linked_step_ = evaluations_.best()->step;
     }
     if (!is_first()) return;

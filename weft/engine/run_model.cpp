@@ -47,14 +47,15 @@ Result<std::filesystem::path> model_of_run(const std::filesystem::path& run_fold
                  .advice = "Give the folder of a run that has saved checkpoints."};
   }
   const fs::path model = run_folder / "model" / newest->filename();
-  std::error_code missing;
-  const auto written = fs::last_write_time(model / "config.json", missing);
+  std::error_code is_no_model, is_no_checkpoint;
+  const auto written = fs::last_write_time(model / "config.json", is_no_model);
+  const auto saved = fs::last_write_time(*newest / "checkpoint.json", is_no_checkpoint);
   // Older than its checkpoint: of a run that was in this folder before.
-  if (!missing && written >= fs::last_write_time(*newest / "checkpoint.json")) return model;
-  std::error_code ignored;
-  fs::remove_all(model, ignored);
+  if (!is_no_model && !is_no_checkpoint && written >= saved) return model;
   WEFT_TRY(const Checkpoint checkpoint, read_checkpoint(*newest));
   if (auto error = find_no_text(checkpoint.plan.model, newest->string())) return *std::move(error);
+  std::error_code ignored;
+  fs::remove_all(model, ignored);
   if (auto error = export_checkpoint(checkpoint, model, {.companions = text_folder_of(checkpoint.run)})) return *error;
   return model;
 }

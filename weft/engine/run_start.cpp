@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/output_path.h"
+#include "weft/base/paths.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/engine/resumed_run.h"
 #include "weft/plan/plan_json.h"
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 
 /// Of two names of one folder.
 bool is_same(const fs::path& a, const fs::path& b) {
-  return fs::weakly_canonical(a) == fs::weakly_canonical(b);
+  return without_links(a) == without_links(b);
 }
 
 /// What rank 0 finds.
@@ -121,7 +122,7 @@ std::optional<Error> check_shared(World& world, const RunStart& start) {
 }  // namespace
 
 fs::path run_of(const fs::path& checkpoint) {
-  const fs::path parent = fs::weakly_canonical(checkpoint).parent_path();
+  const fs::path parent = without_links(checkpoint).parent_path();
   return parent.filename() == "checkpoints" ? parent.parent_path() : fs::path();
 }
 

@@ -7,6 +7,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
 #include "weft/data/conversations/conversation_sets.h"
 #include "weft/meaning/training_ranges.h"
@@ -128,8 +129,7 @@ Result<std::optional<TrainData>> read_data(const Json* given, const std::string&
 
 /// For who reads it in another folder.
 std::string absolute_text(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  const fs::path whole = (path.empty() ? fs::current_path() : fs::absolute(path)).lexically_normal();
+  const std::filesystem::path whole = whole_path(path.empty() ? "." : path);
   return (whole.has_filename() ? whole : whole.parent_path()).string();
 }
 

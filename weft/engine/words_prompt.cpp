@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
 #include "weft/engine/sample_inputs.h"
 #include "weft/loader/conversation_source.h"
@@ -41,7 +42,7 @@ Result<std::string> with_places(const PredictRequest& request) {
 
 /// Paths in records stand below the folder of the data, which is the root of all here.
 std::string path_in_record(const std::filesystem::path& file) {
-  return std::filesystem::absolute(file).lexically_normal().relative_path().string();
+  return whole_path(file).relative_path().string();
 }
 
 /// The files of a folder, by name.
@@ -57,8 +58,13 @@ Result<Json> frames_of(const std::filesystem::path& folder) {
                      "-vf fps=2 frames/%05d.png makes one."};
   }
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(path_in_record(entry.path()));
-  std::sort(files.begin(), files.end());
+  std::error_code problem;
+  for (const std::filesystem::path& path : paths_in(folder, problem)) files.push_back(path_in_record(path));
+  if (problem) {
+    return Error{.source = "--video",
+                 .problem = fmt::format("{} cannot be read: {}", in_quotes(folder.string()), problem.message()),
+                 .advice = "Check the folder's permissions."};
+  }
   if (!files.empty()) return Json(files);
   return Error{.source = "--video",
                .problem = fmt::format("{} has no frames", in_quotes(folder.string())),

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/paths.h"
 #include "weft/base/version.h"
 
 namespace weft {
@@ -20,7 +21,7 @@ Result<const LibraryHead*> load_library(const std::string& path, const LibraryKi
     return failure(fmt::format("is named by {}, but there is no such file", kind.variable),
                    "Give the path of a library that is built for it.");
   }
-  const std::string whole = std::filesystem::absolute(path).string();
+  const std::string whole = whole_path(path).string();
   // Kept loaded until the process ends: what it lists are functions in it.
   void* library = dlopen(whole.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)

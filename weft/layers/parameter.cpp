@@ -35,7 +35,10 @@ int64_t WeightPiece::row_elements() const {
 
 int64_t WeightPiece::held_row_elements() const {
   if (num_columns < 0 || shape.size() < 2) return row_elements();
-  return row_elements() / shape[1] * num_columns;
+  // Without a division: a row may have no columns.
+  int64_t elements = num_columns;
+  for (size_t dim = 2; dim < shape.size(); ++dim) elements *= shape[dim];
+  return elements;
 }
 
 std::string Parameter::name() const {

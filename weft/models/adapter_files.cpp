@@ -10,12 +10,14 @@
 
 #include "weft/base/check.h"
 #include "weft/base/document.h"
+#include "weft/base/fields.h"
 #include "weft/base/file.h"
 #include "weft/base/text.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_list.h"
 #include "weft/program/adapter_ops.h"
 #include "weft/program/name_weights.h"
+#include "weft/tensor/local_tensor.h"
 #include "weft/weights/safetensors_writer.h"
 
 namespace weft {
@@ -55,13 +57,32 @@ std::optional<Error> find_foreign(const Document& config) {
         .problem = fmt::format("is {}, only {} is known here", printable(root[each.key].dump()), each.plain.dump()),
         .advice = "Use plain LoRA adapters."};
   }
-  if (!root.contains("r") || !root["r"].is_number_integer() || !root.contains("lora_alpha") ||
-      !root["lora_alpha"].is_number())
-    return Error{.source = config.source,
-                 .field = root.contains("r") ? "lora_alpha" : "r",
-                 .problem = "is missing, or no number",
-                 .advice = "Give a folder that PEFT has saved LoRA adapters to."};
   return std::nullopt;
+}
+
+/// Ranks and alphas within the ranges of a plan's adapters: the usual ones, and those of single layers.
+std::optional<Error> find_bad_number(const Document& config) {
+  Findings findings(config.source);
+  Fields fields(config, findings);
+  const IntegerRange ranks{1, kMostAdapterRank};
+  const NumberRange alphas{0, kMostAdapterAlpha};
+  fields.integer("r", ranks);
+  fields.number("lora_alpha", alphas);
+  for (const char* pattern : {"rank_pattern", "alpha_pattern"}) {
+    if (!fields.has(pattern)) continue;
+    Fields layers = fields.object(pattern);
+    for (const auto& [layer, number] : config.root[pattern].items()) {
+      if (std::string_view(pattern) == "rank_pattern")
+        layers.integer(layer, ranks);
+      else
+        layers.number(layer, alphas);
+    }
+  }
+  if (!findings.first()) return std::nullopt;
+  Error error = *findings.first();
+  error.field = printable(error.field);
+  if (error.advice.empty()) error.advice = "Give a folder that PEFT has saved LoRA adapters to.";
+  return error;
 }
 
 /// PEFT takes the pattern's number where a layer's name ends with its key.
@@ -124,6 +145,7 @@ Result<AdapterFolder> AdapterFolder::open(const std::filesystem::path& folder, c
   if (!config.root.is_object())
     return Error{.source = config.source, .problem = "is no mapping", .advice = "Give PEFT's own file."};
   if (auto error = find_foreign(config)) return *std::move(error);
+  if (auto error = find_bad_number(config)) return *std::move(error);
   WEFT_TRY(SafetensorsFile file, SafetensorsFile::open(folder / kWeightsName));
   AdapterFolder opened(folder, std::move(file));
   std::map<std::pair<int64_t, double>, size_t> alike;
@@ -140,6 +162,13 @@ Result<AdapterFolder> AdapterFolder::open(const std::filesystem::path& folder, c
     if (!name.ends_with(".lora_A.weight")) continue;
     const std::string layer = inner.substr(0, inner.size() - strlen(".lora_A.weight"));
     const int64_t rank = entry.info.shape.empty() ? 0 : entry.info.shape.front();
+    if (rank < 1 || rank > kMostAdapterRank) {
+      return Error{.source = (folder / kWeightsName).string(),
+                   .field = printable(name),
+                   .problem = fmt::format("has the shape {}, whose first number is the rank: 1 to {} are allowed",
+                                          shape_text(entry.info.shape), kMostAdapterRank),
+                   .advice = "Give a folder that PEFT has saved LoRA adapters to."};
+    }
     const double alpha = number_for(config.root, "lora_alpha", "alpha_pattern", layer);
     const auto [place, is_new] = alike.try_emplace({rank, alpha}, opened.rules_.size());
     if (is_new) opened.rules_.push_back({.targets = {}, .rank = rank, .alpha = alpha});

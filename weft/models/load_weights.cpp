@@ -87,12 +87,30 @@ std::optional<size_t> copy_with_progress(const std::vector<WeightCopy>& copies, 
   return std::nullopt;
 }
 
+/// How many weights of the model lie in each stack of its files, by the stack's name.
+std::map<std::string, int64_t> stack_sizes(const WeightList& model) {
+  std::map<std::string, int64_t> sizes;
+  for (const NamedShape& weight : model.weights) {
+    if (const auto stack = model.files.stack_with(weight.name)) ++sizes[*stack];
+  }
+  return sizes;
+}
+
 /// What a weight of the files holds, under the names that parameters have for it.
-WeightEntries entries_in(const WeightEntry& entry, const WeightFiles& files) {
+Result<WeightEntries> entries_in(const WeightEntry& entry, const WeightFiles& files,
+                                 const std::map<std::string, int64_t>& stacks) {
   const std::string name = files.name_of(entry.info.name);
   const auto stack = files.stack_of(name);
   const std::vector<int64_t>& shape = entry.info.shape;
-  if (!stack || shape.size() < 2 || shape.front() < 1) return {{name, FoundWeight{entry}}};
+  const auto size = stacks.find(name);
+  if (!stack || shape.size() < 2 || size == stacks.end()) return WeightEntries{{name, FoundWeight{entry}}};
+  // Before it is taken apart: the header of a small file may say anything.
+  if (shape.front() != size->second) {
+    return Error{.field = entry.info.name,
+                 .problem = fmt::format("has the shape {}, but the model's configuration makes {} of its first dim",
+                                        shape_text(shape), size->second),
+                 .advice = "Are these the weights of another model?"};
+  }
   WeightEntries entries;
   const size_t bytes = entry.bytes.size() / static_cast<size_t>(shape.front());
   for (int64_t i = 0; i < shape.front(); ++i) {
@@ -105,11 +123,13 @@ WeightEntries entries_in(const WeightEntry& entry, const WeightFiles& files) {
 }
 
 /// The weights of the files under the names that parameters have for them.
-Result<WeightEntries> entries_of(const WeightFolder& folder, const WeightFiles& files) {
+Result<WeightEntries> entries_of(const WeightFolder& folder, const WeightList& model) {
+  const std::map<std::string, int64_t> stacks = stack_sizes(model);
   WeightEntries entries;
   for (const SafetensorsFile& file : folder.files()) {
     for (const WeightEntry& entry : file.entries()) {
-      for (auto& [name, part] : entries_in(entry, files)) {
+      WEFT_TRY(WeightEntries parts, entries_in(entry, model.files, stacks));
+      for (auto& [name, part] : parts) {
         if (entries.emplace(name, std::move(part)).second) continue;
         return Error{.field = entry.info.name,
                      .problem = fmt::format("is a second weight for {}", name),
@@ -173,7 +193,7 @@ StoredPlace stored_place(const WeightPiece& piece, const FoundWeight& found, int
 }
 
 Result<WeightEntries> find_weights(const WeightFolder& folder, const WeightList& model) {
-  auto entries = entries_of(folder, model.files);
+  auto entries = entries_of(folder, model);
   if (entries) find_directions(model, *entries);
   std::optional<Error> error = entries ? check_entries(*entries, model) : std::optional(entries.error());
   if (!error) return entries;

@@ -13,6 +13,7 @@
 #include "weft/plan/recompute_json.h"
 #include "weft/plan/train_rules.h"
 #include "weft/program/module_kinds.h"
+#include "weft/spec/model_name.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -256,6 +257,8 @@ Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
   }
   std::string model_name, cluster_name, workload_name;
   const Document model = take_carried(fields, "model", "config", document.source, model_name);
+  if (const auto problem = find_bad_model_name(model_name))
+    fields.complain("model.name", *problem, "Give the model another name.");
   const Document cluster = take_carried(fields, "cluster", "spec", document.source, cluster_name);
   const Document workload = take_carried(fields, "workload", "spec", document.source, workload_name);
   Plan plan;

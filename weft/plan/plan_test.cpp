@@ -61,6 +61,17 @@ TEST(ReadPlan, MalformedDocumentsNameTheField) {
   EXPECT_NE(findings(json).find("plan.json: modules.llm: is missing"), std::string::npos);
 }
 
+// A run's folder is called like its plan's model.
+TEST(ReadPlan, AModelsNameIsThatOfAFolder) {
+  EXPECT_EQ(findings_with(kTp, "/model/name", "llama3 (8B)"), "");
+  EXPECT_EQ(
+      findings_with(kTp, "/model/name", "../side"),
+      "plan.json: model.name: is '../side', which begins with a dot; a name that a folder can have is needed. Give "
+      "the model another name.");
+  for (const char* name : {"/tmp/side", ".hidden", "a\nb"})
+    EXPECT_NE(findings_with(kTp, "/model/name", name).find("model.name: is '"), std::string::npos) << name;
+}
+
 TEST(ReadPlan, EveryBlockSaysWhatItRecomputes) {
   Json json = shipped(kTp);  // 16 blocks a rank
   json["modules"]["llm"]["recompute"] = {{{"keep*3", "full", "attention*2", "keep*4", "full*5", "keep"}},

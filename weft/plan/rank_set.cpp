@@ -6,11 +6,10 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/spec/cluster.h"
 
 namespace weft {
 namespace {
-
-constexpr int64_t kMostRanks = 1'000'000;
 
 Error bad_ranks(std::string_view text, const std::string& why) {
   return {.problem = fmt::format("is {}: {}", in_quotes(text), why), .advice = "Write ranks like 0-7,16."};
@@ -36,20 +35,20 @@ Result<std::vector<int64_t>> parse_ranks(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto number = [&](int64_t& value) {
     const auto [next, code] = std::from_chars(at, end, value);
-    const bool is_fine = code == std::errc() && *at != '-' && value < kMostRanks;
+    const bool is_fine = code == std::errc() && *at != '-' && value < kMostDevices;
     at = next;
     return is_fine;
   };
   while (at < end) {
     int64_t first = 0;
-    if (!number(first)) return bad_ranks(text, fmt::format("ranks are numbers from 0 to {}", kMostRanks - 1));
+    if (!number(first)) return bad_ranks(text, fmt::format("ranks are numbers from 0 to {}", kMostDevices - 1));
     int64_t last = first;
     if (at < end && *at == '-') {
       ++at;
       if (at == end || !number(last) || last < first)
         return bad_ranks(text, "a range goes from a smaller to a larger number");
     }
-    if (static_cast<int64_t>(ranks.size()) + last - first >= kMostRanks) return bad_ranks(text, "too many ranks");
+    if (static_cast<int64_t>(ranks.size()) + last - first >= kMostDevices) return bad_ranks(text, "too many ranks");
     for (int64_t rank = first; rank <= last; ++rank) ranks.push_back(rank);
     if (at < end && (*at++ != ',' || at == end)) return bad_ranks(text, "ranges are separated by commas");
   }

@@ -1,6 +1,8 @@
 #include "weft/profile/measurement_fields.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -13,17 +15,18 @@ namespace {
 const std::array<std::string, 2> kAttention = {"fused", "unfused"};
 const std::array<std::string, 2> kLinks = {"within_node", "between_nodes"};
 const std::array<std::string, 5> kCollectives = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"};
-constexpr NumberRange kMsRange{0, 1e7};
+constexpr NumberRange kPassMsRange{0, 1e7};
 constexpr NumberRange kMeasuredMsRange{1e-6, 1e7};
 constexpr NumberRange kTokenRange{1, 1e9};
 constexpr IntegerRange kDegreeRange{1, 1 << 20};
 
 constexpr NumberRange kBytesRange{0, 1e15};
 constexpr IntegerRange kRunsRange{0, 1'000'000'000};
+constexpr NumberRange kSpreadRange{0, 1e6};
 
 Sureness read_sureness(Fields& fields) {
   return {.runs = fields.integer_or("runs", 0, kRunsRange),
-          .spread_percent = fields.number_or("spread_percent", 0, {0, 1e6})};
+          .spread_percent = fields.number_or("spread_percent", 0, kSpreadRange)};
 }
 
 BlockShape read_shape(Fields& fields) {
@@ -57,9 +60,9 @@ BlockMeasurement read_block(Fields& fields) {
   BlockMeasurement block;
   block.shape = read_shape(fields);
   block.forward_ms = fields.number("forward_ms", kMeasuredMsRange);
-  block.backward_input_ms = fields.number("backward_input_ms", kMsRange);
-  block.backward_weight_ms = fields.number("backward_weight_ms", kMsRange);
-  block.attention_ms = fields.number_or("attention_ms", 0, kMsRange);
+  block.backward_input_ms = fields.number("backward_input_ms", kPassMsRange);
+  block.backward_weight_ms = fields.number("backward_weight_ms", kPassMsRange);
+  block.attention_ms = fields.number_or("attention_ms", 0, kPassMsRange);
   block.kept_bytes = fields.number_or("kept_bytes", 0, kBytesRange);
   block.forward_peak_bytes = fields.number_or("forward_peak_bytes", 0, kBytesRange);
   block.backward_peak_bytes = fields.number_or("backward_peak_bytes", 0, kBytesRange);
@@ -77,8 +80,8 @@ OperatorMeasurement read_operator(Fields& fields) {
   op.part.inside = fields.text_or("inside", "");
   op.busy_ranks = fields.integer_or("busy_ranks", 1, kDegreeRange);
   op.forward_ms = fields.number("forward_ms", kMeasuredMsRange);
-  op.backward_input_ms = fields.number("backward_input_ms", kMsRange);
-  op.backward_weight_ms = fields.number("backward_weight_ms", kMsRange);
+  op.backward_input_ms = fields.number("backward_input_ms", kPassMsRange);
+  op.backward_weight_ms = fields.number("backward_weight_ms", kPassMsRange);
   op.sureness = read_sureness(fields);
   return op;
 }
@@ -102,6 +105,27 @@ LinkMeasurement read_link(Fields& fields) {
   link.ms = fields.number("ms", kMeasuredMsRange);
   link.sureness = read_sureness(fields);
   return link;
+}
+
+void keep_in_range(double& value, NumberRange range) {
+  value = std::isnan(value) ? range.min : std::clamp(value, range.min, range.max);
+}
+
+void keep_in_range(BlockMeasurement& block) {
+  keep_in_range(block.forward_ms, kMeasuredMsRange);
+  for (double* ms : {&block.backward_input_ms, &block.backward_weight_ms, &block.attention_ms})
+    keep_in_range(*ms, kPassMsRange);
+  keep_in_range(block.sureness.spread_percent, kSpreadRange);
+}
+
+void keep_in_range(UpdateMeasurement& update) {
+  keep_in_range(update.ms, kMeasuredMsRange);
+  keep_in_range(update.sureness.spread_percent, kSpreadRange);
+}
+
+void keep_in_range(LinkMeasurement& link) {
+  keep_in_range(link.ms, kMeasuredMsRange);
+  keep_in_range(link.sureness.spread_percent, kSpreadRange);
 }
 
 }  // namespace weft

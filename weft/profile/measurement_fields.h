@@ -12,4 +12,10 @@ OperatorMeasurement read_operator(Fields& fields);
 UpdateMeasurement read_update(Fields& fields);
 LinkMeasurement read_link(Fields& fields);
 
+// Times, and how sure they are, brought into the ranges above.
+void keep_in_range(double& value, NumberRange range);
+void keep_in_range(BlockMeasurement& block);
+void keep_in_range(UpdateMeasurement& update);
+void keep_in_range(LinkMeasurement& link);
+
 }  // namespace weft

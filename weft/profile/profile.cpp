@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file.h"
 #include "weft/base/file_kind.h"
 #include "weft/profile/measurement_fields.h"
 
@@ -10,6 +11,8 @@ namespace weft {
 namespace {
 
 constexpr int64_t kVersion = 3;  // those before had fewer fields
+constexpr DocumentLimits kLimits{.max_bytes = 64u << 20, .max_values = 5'000'000};
+constexpr NumberRange kMsRange{0, 1e7};
 
 /// A list of objects, each read by `read`.
 template <typename T, typename Read>
@@ -52,8 +55,8 @@ Result<Profile> read_profile(const Document& document) {
   profile.model_hash = fields.text("model_hash");
   profile.precision =
       static_cast<Precision>(fields.choice_or("precision", static_cast<size_t>(Precision::kBf16), precision_names()));
-  profile.action_ms = fields.number_or("action_ms", 0, {0, 1e7});
-  profile.step_ms = fields.number_or("step_ms", 0, {0, 1e7});
+  profile.action_ms = fields.number_or("action_ms", 0, kMsRange);
+  profile.step_ms = fields.number_or("step_ms", 0, kMsRange);
   profile.reserved_bytes = fields.number_or("reserved_bytes", 0, {0, 1e15});
   profile.clock_mhz = fields.number_or("clock_mhz", 0, {0, 1e6});
   profile.lowest_clock_mhz = fields.number_or("lowest_clock_mhz", 0, {0, 1e6});
@@ -67,7 +70,7 @@ Result<Profile> read_profile(const Document& document) {
 }
 
 Result<Profile> read_profile_file(const std::filesystem::path& path) {
-  WEFT_TRY(const Document document, read_document(path, {.max_bytes = 64u << 20, .max_values = 5'000'000}));
+  WEFT_TRY(const Document document, read_document(path, kLimits));
   return read_profile(document);
 }
 
@@ -164,6 +167,34 @@ Json to_json(const Profile& profile) {
   if (!profile.updates.empty()) json["updates"] = to_list(profile.updates);
   json["links"] = to_list(profile.links);
   return json;
+}
+
+namespace {
+
+size_t num_values(const Json& json) {
+  size_t count = 1;
+  for (const Json& value : json) count += value.is_structured() ? num_values(value) : 1;
+  return count;
+}
+
+}  // namespace
+
+std::optional<Error> write_profile_file(const std::filesystem::path& path, const Profile& profile) {
+  const Json json = to_json(profile);
+  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const size_t count = num_values(json);
+  if (text.size() <= kLimits.max_bytes && count <= kLimits.max_values) return write_file(path, text);
+  return Error{.source = path.string(),
+               .problem = fmt::format("would be a profile of {} bytes and {} values, {} and {} are read", text.size(),
+                                      count, kLimits.max_bytes, kLimits.max_values),
+               .advice = "Measure fewer blocks and sizes, or give fewer rows of the table."};
+}
+
+void keep_in_range(Profile& profile) {
+  for (double* ms : {&profile.action_ms, &profile.step_ms}) keep_in_range(*ms, kMsRange);
+  for (BlockMeasurement& block : profile.blocks) keep_in_range(block);
+  for (UpdateMeasurement& update : profile.updates) keep_in_range(update);
+  for (LinkMeasurement& link : profile.links) keep_in_range(link);
 }
 
 }  // namespace weft

@@ -108,5 +108,10 @@ Result<Profile> read_profile(const Document& document);
 Result<Profile> read_profile_file(const std::filesystem::path& path);
 /// The inverse of read_profile.
 Json to_json(const Profile& profile);
+/// Writes a file that read_profile_file reads: a profile that is too large for it is refused.
+std::optional<Error> write_profile_file(const std::filesystem::path& path, const Profile& profile);
+/// Brings times, and how sure they are, into the ranges that read_profile allows: what follows from a run can be
+/// anything.
+void keep_in_range(Profile& profile);
 
 }  // namespace weft

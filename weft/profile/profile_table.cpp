@@ -58,25 +58,41 @@ const std::vector<Column>& columns() {
   return all;
 }
 
-/// The cells of a line. Quotes hold commas together, and two of them stand for one.
-std::vector<std::string> cells_of(std::string_view line) {
-  std::vector<std::string> cells(1);
-  bool is_quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (c == '"' && is_quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      cells.back() += '"';
-      ++i;
-    } else if (c == '"') {
-      is_quoted = !is_quoted;
-    } else if (c == ',' && !is_quoted) {
-      cells.emplace_back();
+/// Takes a cell in quotes from the front; nothing where they are not closed.
+std::optional<std::string> take_quoted(std::string_view& line) {
+  std::string cell;
+  for (size_t i = 1; i < line.size(); ++i) {
+    if (line[i] != '"') {
+      cell += line[i];
+    } else if (i + 1 < line.size() && line[i + 1] == '"') {
+      cell += line[i++];
     } else {
-      cells.back() += c;
+      line = trimmed(line.substr(i + 1));
+      return cell;
     }
   }
-  for (std::string& cell : cells) cell = std::string(trimmed(cell));
-  return cells;
+  return std::nullopt;
+}
+
+/// The cells of a line; nothing where quotes stand elsewhere than around a whole cell. They hold commas together, and
+/// two of them stand for one.
+std::optional<std::vector<std::string>> cells_of(std::string_view line) {
+  std::vector<std::string> cells;
+  while (true) {
+    line = trimmed(line);
+    if (line.starts_with('"')) {
+      const auto cell = take_quoted(line);
+      if (!cell || (!line.empty() && line.front() != ',')) return std::nullopt;
+      cells.emplace_back(trimmed(*cell));
+    } else {
+      const std::string_view cell = line.substr(0, line.find(','));
+      if (cell.find('"') != std::string_view::npos) return std::nullopt;
+      cells.emplace_back(trimmed(cell));
+      line.remove_prefix(cell.size());
+    }
+    if (line.empty()) return cells;
+    line.remove_prefix(1);
+  }
 }
 
 class TableReader {
@@ -109,10 +125,17 @@ class TableReader {
     return {.source = source_, .field = where, .problem = std::move(problem), .advice = std::move(advice)};
   }
 
+  Error bad_quotes() const {
+    return bad("", "has a quote inside a cell, or one that is not closed",
+               "Put quotes around the whole cell, and write a quote in it as two.");
+  }
+
   std::optional<Error> read_header(std::string_view line) {
     std::vector<std::string> known;
     for (const Column& column : columns()) known.push_back(column.name);
-    for (const std::string& cell : cells_of(line)) {
+    const auto cells = cells_of(line);
+    if (!cells) return bad_quotes();
+    for (const std::string& cell : *cells) {
       const auto found =
           std::find_if(columns().begin(), columns().end(), [&](const Column& column) { return column.name == cell; });
       if (found == columns().end()) {
@@ -128,7 +151,9 @@ class TableReader {
   }
 
   std::optional<Error> read_row(std::string_view line) {
-    const std::vector<std::string> cells = cells_of(line);
+    const auto split = cells_of(line);
+    if (!split) return bad_quotes();
+    const std::vector<std::string>& cells = *split;
     if (cells.size() != header_.size()) {
       return bad("", fmt::format("has {} cells, but the header names {} columns", cells.size(), header_.size()),
                  "Leave cells that say nothing empty.");

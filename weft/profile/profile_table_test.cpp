@@ -1,5 +1,7 @@
 #include "weft/profile/profile_table.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 namespace weft::profile_table_test {
@@ -31,6 +33,56 @@ TEST(ProfileTable, ReadsBlocksLinksAndUpdatesByTheFieldsOfAProfile) {
   EXPECT_EQ(table->links[0].bytes, 1e9);
   ASSERT_EQ(table->updates.size(), 1u);
   EXPECT_EQ(table->updates[0].ms, 0.5);
+}
+
+// As other programs read such tables: a quote that does not stand around a whole cell means nothing.
+TEST(ProfileTable, QuotesStandAroundWholeCells) {
+  const std::string header = "module,block,tokens,sequence_tokens,forward_ms,backward_input_ms,backward_weight_ms\n";
+  const auto block_of = [&](const std::string& row) {
+    const Result<Profile> table = parse_profile_table(header + row + "\n", "t.csv");
+    return table.ok() ? table->blocks.front().shape.block : table.error().message();
+  };
+  EXPECT_EQ(block_of(R"(llm,"a ""b"", c",64,64,1,1,1)"), R"(a "b", c)");
+  EXPECT_EQ(block_of(R"( llm , "a" ,64,64,1,1,"1")"), "a");
+  const std::string problem =
+      "t.csv: line 2: has a quote inside a cell, or one that is not closed. Put quotes around the whole cell, and "
+      "write a quote in it as two.";
+  for (const char* row : {R"(llm,a,64,64,1"2",1,1)", R"(llm,a,64,64,"1"2,1,1)", R"(llm,a,64,64,1,1,"1)",
+                          R"(llm,"a,64,64,1,1,1)", R"(llm,a",64,64,1,1,1)"})
+    EXPECT_EQ(block_of(row), problem) << row;
+}
+
+// Its reader would refuse the file.
+TEST(ProfileTable, AProfileThatIsTooLargeToBeReadIsNotWritten) {
+  Profile profile{.device = "cpu", .model = "m", .model_hash = "0"};
+  BlockMeasurement block{.forward_ms = 1};
+  block.shape.block = std::string(1000, 'x');
+  profile.blocks.assign(60'000, block);
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / "weft_large_profile.json";
+  const auto error = write_profile_file(path, profile);
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->message().find("67108864 and 5000000 are read. Measure fewer"), std::string::npos)
+      << error->message();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  profile.blocks.resize(1);
+  EXPECT_FALSE(write_profile_file(path, profile));
+  std::filesystem::remove(path);
+}
+
+// Half a step that no clock can have measured must not make a file that cannot be read.
+TEST(ProfileTable, TimesAreBroughtIntoTheRangesThatAreRead) {
+  Profile profile{.device = "cpu", .model = "m", .model_hash = "0", .step_ms = 1e9};
+  profile.blocks.push_back({.shape = {.block = "layer", .tokens = 4, .sequence_tokens = 4},
+                            .forward_ms = 0,
+                            .backward_input_ms = -1e9,
+                            .backward_weight_ms = 1e9,
+                            .sureness = {.runs = 3, .spread_percent = 1e12}});
+  profile.updates.push_back({.elements = 1, .ms = 1e12});
+  EXPECT_FALSE(read_profile({.source = "p", .root = to_json(profile)}).ok());
+  keep_in_range(profile);
+  const Result<Profile> again = read_profile({.source = "p", .root = to_json(profile)});
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  EXPECT_EQ(again->step_ms, 1e7);
 }
 
 TEST(ProfileTable, SaysInWhichLineAndColumnSomethingIsWrong) {

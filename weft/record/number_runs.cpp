@@ -8,8 +8,8 @@ namespace {
 constexpr int64_t kLargest = int64_t{1} << 48;
 constexpr int64_t kLargestStep = int64_t{1} << 24;
 
-bool is_small(const Json& value) {
-  return value.is_number_integer() && value.get<int64_t>() >= -kLargest && value.get<int64_t>() <= kLargest;
+bool is_in(int64_t number, IntegerRange range) {
+  return number >= range.min && number <= range.max;
 }
 
 }  // namespace
@@ -30,17 +30,21 @@ Json runs_of(const std::vector<int64_t>& numbers) {
   return runs;
 }
 
-std::optional<std::vector<int64_t>> numbers_in(const Json& runs, int64_t most) {
+std::optional<std::vector<int64_t>> numbers_in(const Json& runs, IntegerRange range, NumberBudget& budget) {
   if (!runs.is_array() || runs.size() % 3 != 0) return std::nullopt;
   std::vector<int64_t> numbers;
   for (size_t i = 0; i < runs.size(); i += 3) {
-    for (size_t part = 0; part < 3; ++part) {
-      if (!is_small(runs[i + part])) return std::nullopt;
+    const auto first = whole_number(runs[i], {-kLargest, kLargest});
+    const auto count = whole_number(runs[i + 1], {1, kLargest});
+    const auto step = whole_number(runs[i + 2], {-kLargestStep, kLargestStep});
+    if (!first || !count || !step) return std::nullopt;
+    if (budget.left >= 0) budget.left -= *count;
+    if (budget.left < 0) return std::nullopt;
+    if (!is_in(*first, range)) return std::nullopt;
+    for (int64_t k = 0; k < *count; ++k) {
+      numbers.push_back(*first + k * *step);
+      if (!is_in(numbers.back(), range)) return std::nullopt;
     }
-    const auto first = runs[i].get<int64_t>(), count = runs[i + 1].get<int64_t>(), step = runs[i + 2].get<int64_t>();
-    if (count < 1 || count > most - static_cast<int64_t>(numbers.size()) || std::abs(step) > kLargestStep)
-      return std::nullopt;
-    for (int64_t k = 0; k < count; ++k) numbers.push_back(first + k * step);
   }
   return numbers;
 }

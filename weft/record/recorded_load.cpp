@@ -1,30 +1,35 @@
 #include "weft/record/recorded_load.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>
 
+#include "weft/base/as_double.h"
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/plan_batch.h"
 #include "weft/meaning/routers.h"
 #include "weft/program/module_kinds.h"
-#include "weft/record/number_runs.h"
 
 namespace weft {
 namespace {
 
-constexpr int64_t kMostNumbers = 1 << 24;
 constexpr int64_t kMostIndex = 1 << 20;
+/// Of routers and places together, before lists are made for them.
+constexpr int64_t kMostLists = 1 << 24;
+/// Lengths, rows and numbers of samples: sums of as many as a record has can be counted in 64 bits.
+constexpr IntegerRange kRowRange{0, 1 << 30};
 
 Error malformed(std::string field, const char* needed) {
   return {.field = std::move(field), .problem = fmt::format("is not {}", needed)};
 }
 
-Result<std::vector<int64_t>> read_runs(const Json& json, const char* key, const std::string& path) {
+Result<std::vector<int64_t>> read_runs(const Json& json, const char* key, const std::string& path,
+                                       NumberBudget& budget) {
   if (!json.contains(key)) return std::vector<int64_t>();
-  auto numbers = numbers_in(json[key], kMostNumbers);
-  if (!numbers) return malformed(path + "." + key, "a list of runs: first, count, step");
+  auto numbers = numbers_in(json[key], kRowRange, budget);
+  if (!numbers) return malformed(path + "." + key, "a list of runs (first, count, step) of numbers from 0 to 2^30");
   return *std::move(numbers);
 }
 
@@ -42,16 +47,17 @@ Json encoder_json(const EncoderLoad& load) {
   return json;
 }
 
-Result<EncoderLoad> read_encoder(const Json& json, const std::string& path) {
+Result<EncoderLoad> read_encoder(const Json& json, const std::string& path, NumberBudget& budget) {
   if (!json.is_object()) return malformed(path, "an object");
   EncoderLoad load;
-  WEFT_TRY(load.segments, read_runs(json, "segments", path));
-  WEFT_TRY(load.windows, read_runs(json, "windows", path));
-  WEFT_TRY(load.order, read_runs(json, "order", path));
-  WEFT_TRY(load.pairs, read_runs(json, "pairs", path));
+  WEFT_TRY(load.segments, read_runs(json, "segments", path, budget));
+  WEFT_TRY(load.windows, read_runs(json, "windows", path, budget));
+  WEFT_TRY(load.order, read_runs(json, "order", path, budget));
+  WEFT_TRY(load.pairs, read_runs(json, "pairs", path, budget));
   if (json.contains("frames")) {
-    if (!json["frames"].is_number_integer()) return malformed(path + ".frames", "a whole number");
-    load.frames = json["frames"].get<int64_t>();
+    const auto frames = whole_number(json["frames"], kRowRange);
+    if (!frames) return malformed(path + ".frames", "a whole number from 0 to 2^30");
+    load.frames = *frames;
   }
   return load;
 }
@@ -67,17 +73,17 @@ Json microbatch_json(const MicrobatchLoad& load) {
   return json;
 }
 
-Result<MicrobatchLoad> read_microbatch(const Json& json, const std::string& path) {
+Result<MicrobatchLoad> read_microbatch(const Json& json, const std::string& path, NumberBudget& budget) {
   if (!json.is_object()) return malformed(path, "an object");
   MicrobatchLoad load;
-  WEFT_TRY(load.samples, read_runs(json, "samples", path));
-  WEFT_TRY(load.targets, read_runs(json, "targets", path));
+  WEFT_TRY(load.samples, read_runs(json, "samples", path, budget));
+  WEFT_TRY(load.targets, read_runs(json, "targets", path, budget));
   for (const ModuleKind kind : kEncoderKinds) load.places[kind] = {};
   if (json.contains("places")) {
     if (!json["places"].is_object()) return malformed(path + ".places", "an object of modules");
     for (const auto& [name, places] : json["places"].items()) {
       const auto kind = module_kind_named(name);
-      auto numbers = numbers_in(places, kMostNumbers);
+      auto numbers = numbers_in(places, kRowRange, budget);
       if (!kind || !numbers) return malformed(path + ".places", "an object of modules with runs");
       load.places[*kind] = *std::move(numbers);
     }
@@ -87,7 +93,7 @@ Result<MicrobatchLoad> read_microbatch(const Json& json, const std::string& path
     for (const auto& [name, media] : json["media"].items()) {
       const auto kind = module_kind_named(name);
       if (!kind) return malformed(path + ".media", "an object of modules");
-      WEFT_TRY(load.media[*kind], read_encoder(media, path + ".media." + name));
+      WEFT_TRY(load.media[*kind], read_encoder(media, path + ".media." + name, budget));
     }
   }
   return load;
@@ -99,13 +105,13 @@ Json macro_batches_json(const RecordedLoad::MacroBatches& batches) {
   return list;
 }
 
-Result<RecordedLoad::MacroBatches> read_macro_batches(const Json& json, const std::string& path) {
+Result<RecordedLoad::MacroBatches> read_macro_batches(const Json& json, const std::string& path, NumberBudget& budget) {
   if (!json.is_array()) return malformed(path, "a list of macro batches");
   RecordedLoad::MacroBatches batches;
   for (size_t i = 0; i < json.size(); ++i) {
     auto& batch = batches.emplace_back();
     if (json[i].is_null()) continue;
-    WEFT_TRY(batch, read_encoder(json[i], fmt::format("{}[{}]", path, i)));
+    WEFT_TRY(batch, read_encoder(json[i], fmt::format("{}[{}]", path, i), budget));
   }
   return batches;
 }
@@ -116,11 +122,11 @@ Json microbatches_json(const std::vector<MicrobatchLoad>& microbatches) {
   return list;
 }
 
-Result<std::vector<MicrobatchLoad>> read_microbatches(const Json& json, const std::string& path) {
+Result<std::vector<MicrobatchLoad>> read_microbatches(const Json& json, const std::string& path, NumberBudget& budget) {
   if (!json.is_array()) return malformed(path, "a list of microbatches");
   std::vector<MicrobatchLoad> microbatches;
   for (size_t i = 0; i < json.size(); ++i) {
-    WEFT_TRY(MicrobatchLoad microbatch, read_microbatch(json[i], fmt::format("{}[{}]", path, i)));
+    WEFT_TRY(MicrobatchLoad microbatch, read_microbatch(json[i], fmt::format("{}[{}]", path, i), budget));
     microbatches.push_back(std::move(microbatch));
   }
   return microbatches;
@@ -135,14 +141,14 @@ Json shares_json(const BatchAssignment::Shares& shares) {
   return ranks;
 }
 
-Result<BatchAssignment::Shares> read_shares(const Json& json, const std::string& path) {
+Result<BatchAssignment::Shares> read_shares(const Json& json, const std::string& path, NumberBudget& budget) {
   if (!json.is_array()) return malformed(path, "a list by data-parallel rank");
   BatchAssignment::Shares shares;
   for (const Json& turns : json) {
     if (!turns.is_array()) return malformed(path, "a list by data-parallel rank and microbatch");
     auto& rank = shares.emplace_back();
     for (const Json& samples : turns) {
-      auto numbers = numbers_in(samples, kMostNumbers);
+      auto numbers = numbers_in(samples, kRowRange, budget);
       if (!numbers) return malformed(path, "a list by data-parallel rank and microbatch of runs");
       rank.push_back(*std::move(numbers));
     }
@@ -150,20 +156,27 @@ Result<BatchAssignment::Shares> read_shares(const Json& json, const std::string&
   return shares;
 }
 
-bool is_index(const Json& json) {
-  return json.is_number_integer() && json.get<int64_t>() >= 0 && json.get<int64_t>() < kMostIndex;
+std::optional<std::array<int64_t, 3>> routed_key(const Json& entry) {
+  if (!entry.is_array() || entry.size() != 4) return std::nullopt;
+  std::array<int64_t, 3> key{};
+  for (size_t i = 0; i < key.size(); ++i) {
+    const auto index = whole_number(entry[i], {0, kMostIndex - 1});
+    if (!index) return std::nullopt;
+    key[i] = *index;
+  }
+  return key;
 }
 
 /// [router, place, microbatch, runs], ...
-Result<std::map<std::array<int64_t, 3>, std::vector<int64_t>>> read_routed(const Json& json) {
+Result<std::map<std::array<int64_t, 3>, std::vector<int64_t>>> read_routed(const Json& json, NumberBudget& budget) {
   std::map<std::array<int64_t, 3>, std::vector<int64_t>> routed;
   if (!json.is_array()) return malformed("routed", "a list");
   for (const Json& entry : json) {
-    const bool is_good =
-        entry.is_array() && entry.size() == 4 && is_index(entry[0]) && is_index(entry[1]) && is_index(entry[2]);
-    auto rows = is_good ? numbers_in(entry[3], kMostNumbers) : std::nullopt;
+    const auto key = routed_key(entry);
+    auto rows = key ? numbers_in(entry[3], kRowRange, budget) : std::nullopt;
     if (!rows) return malformed("routed", "a list of router, place, microbatch and runs");
-    routed[{entry[0].get<int64_t>(), entry[1].get<int64_t>(), entry[2].get<int64_t>()}] = *std::move(rows);
+    if (!routed.emplace(*key, *std::move(rows)).second)
+      return malformed("routed", "a list without repetitions: a router, place and microbatch stand there twice");
   }
   return routed;
 }
@@ -248,14 +261,14 @@ Json to_json(const RecordedLoad& load) {
   return json;
 }
 
-Result<RecordedLoad> read_load(const Json& json) {
+Result<RecordedLoad> read_load(const Json& json, NumberBudget& budget) {
   RecordedLoad load;
   if (!json.is_object()) return malformed("", "an object");
   if (!json.contains("assignment")) return malformed("assignment", "there");
-  WEFT_TRY(load.assignment.llm, read_shares(json["assignment"], "assignment"));
+  WEFT_TRY(load.assignment.llm, read_shares(json["assignment"], "assignment", budget));
   if (!json.contains("llm") || !json["llm"].is_array()) return malformed("llm", "a list by data-parallel rank");
   for (size_t rank = 0; rank < json["llm"].size(); ++rank) {
-    WEFT_TRY(auto microbatches, read_microbatches(json["llm"][rank], fmt::format("llm[{}]", rank)));
+    WEFT_TRY(auto microbatches, read_microbatches(json["llm"][rank], fmt::format("llm[{}]", rank), budget));
     load.llm.push_back(std::move(microbatches));
   }
   if (json.contains("encoders")) {
@@ -265,10 +278,10 @@ Result<RecordedLoad> read_load(const Json& json) {
       const auto kind = module_kind_named(name);
       if (!kind || !encoder.is_object() || !encoder.contains("assignment") || !encoder.contains("macro_batches"))
         return malformed(path, "an encoder with assignment and macro_batches");
-      WEFT_TRY(load.assignment.encoders[*kind], read_shares(encoder["assignment"], path + ".assignment"));
+      WEFT_TRY(load.assignment.encoders[*kind], read_shares(encoder["assignment"], path + ".assignment", budget));
       if (!encoder["macro_batches"].is_array()) return malformed(path + ".macro_batches", "a list");
       for (const Json& batches : encoder["macro_batches"]) {
-        WEFT_TRY(auto read, read_macro_batches(batches, path + ".macro_batches"));
+        WEFT_TRY(auto read, read_macro_batches(batches, path + ".macro_batches", budget));
         load.encoders[*kind].push_back(std::move(read));
       }
     }
@@ -276,21 +289,21 @@ Result<RecordedLoad> read_load(const Json& json) {
   if (json.contains("media")) {
     const Json& media = json["media"];
     if (!media.is_object()) return malformed("media", "an object");
-    WEFT_TRY(const std::vector<int64_t> image, read_runs(media, "image", "media"));
-    WEFT_TRY(const std::vector<int64_t> video, read_runs(media, "video", "media"));
-    WEFT_TRY(const std::vector<int64_t> audio, read_runs(media, "audio", "media"));
+    WEFT_TRY(const std::vector<int64_t> image, read_runs(media, "image", "media", budget));
+    WEFT_TRY(const std::vector<int64_t> video, read_runs(media, "video", "media", budget));
+    WEFT_TRY(const std::vector<int64_t> audio, read_runs(media, "audio", "media", budget));
     if (image.size() != video.size() || image.size() != audio.size()) return malformed("media", "of one length");
     for (size_t i = 0; i < image.size(); ++i) load.media.push_back({image[i], video[i], audio[i]});
   }
   if (json.contains("routed")) {
-    WEFT_TRY(const auto routed, read_routed(json["routed"]));
+    WEFT_TRY(const auto routed, read_routed(json["routed"], budget));
     // A router of no other number may follow: a wrong index would ask for memory without end.
     if (static_cast<int64_t>(routed.size()) < 1) return malformed("routed", "a list of rows");
     std::array<int64_t, 3> most{};
     for (const auto& [key, rows] : routed) {
       for (size_t i = 0; i < 3; ++i) most[i] = std::max(most[i], key[i] + 1);
     }
-    if (most[0] * most[1] > kMostNumbers || most[0] * most[1] * most[2] != static_cast<int64_t>(routed.size()))
+    if (most[0] * most[1] > kMostLists || most[0] * most[1] * most[2] != static_cast<int64_t>(routed.size()))
       return malformed("routed", "whole: every router, place and microbatch once");
     for (const auto& [key, rows] : routed) grown(grown(grown(load.routed, key[0]), key[1]), key[2]) = rows;
   }
@@ -361,6 +374,21 @@ std::optional<std::string> find_misfit(const Plan& plan, const RecordedLoad& loa
   return std::nullopt;
 }
 
+std::optional<std::string> find_other_lengths(const RecordedLoad& load, const std::vector<SampleLoad>& samples) {
+  for (size_t rank = 0; rank < load.llm.size(); ++rank) {
+    for (size_t turn = 0; turn < load.llm[rank].size(); ++turn) {
+      const std::vector<int64_t>& lengths = load.llm[rank][turn].samples;
+      double tokens = 0;
+      for (const int64_t sample : load.assignment.llm[rank][turn])
+        tokens += num_tokens(samples[static_cast<size_t>(sample)].llm);
+      const auto loaded = as_double(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+      if (std::abs(loaded - tokens) > 0.5)
+        return fmt::format("a microbatch has {} tokens, but its samples have {}", loaded, tokens);
+    }
+  }
+  return std::nullopt;
+}
+
 Json to_json(const LoadPart& part) {
   Json json = Json::object();
   if (part.llm_rank) json["llm"] = {*part.llm_rank, microbatches_json(part.microbatches)};
@@ -372,18 +400,19 @@ Json to_json(const LoadPart& part) {
 
 Result<LoadPart> read_load_part(const Json& json) {
   LoadPart part;
+  NumberBudget budget{INT64_MAX};  // the rank's own, which are there already
   if (json.contains("llm")) {
     part.llm_rank = json["llm"][0].get<int64_t>();
-    WEFT_TRY(part.microbatches, read_microbatches(json["llm"][1], "llm"));
+    WEFT_TRY(part.microbatches, read_microbatches(json["llm"][1], "llm", budget));
   }
   if (json.contains("encoders")) {
     for (const auto& [name, encoder] : json["encoders"].items()) {
-      WEFT_TRY(auto batches, read_macro_batches(encoder[1], name));
+      WEFT_TRY(auto batches, read_macro_batches(encoder[1], name, budget));
       part.encoders[*module_kind_named(name)] = {encoder[0].get<int64_t>(), std::move(batches)};
     }
   }
   if (json.contains("routed")) {
-    WEFT_TRY(part.routed, read_routed(json["routed"]));
+    WEFT_TRY(part.routed, read_routed(json["routed"], budget));
   }
   return part;
 }

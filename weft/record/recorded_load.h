@@ -7,8 +7,13 @@
 #include "weft/base/result.h"
 #include "weft/meaning/step_load.h"
 #include "weft/plan/plan.h"
+#include "weft/record/number_runs.h"
+#include "weft/spec/sample_load.h"
 
 namespace weft {
+
+/// Numbers that the loads of one record may have together, half a GB: as many as 16 steps of four million tokens have.
+inline constexpr int64_t kMostRecordedNumbers = 1 << 26;
 
 /// A step's lengths and its routers' choices as a run writes them down: a StepLoad follows from it.
 struct RecordedLoad {
@@ -27,10 +32,13 @@ struct RecordedLoad {
 
 Json to_json(const RecordedLoad& load);
 /// The inverse. The error's field is a path inside the load.
-Result<RecordedLoad> read_load(const Json& json);
+Result<RecordedLoad> read_load(const Json& json, NumberBudget& budget);
 
 /// Why a load is not one of a plan's batches, in words; nothing where it is one.
 std::optional<std::string> find_misfit(const Plan& plan, const RecordedLoad& load);
+
+/// The same of the samples that a step says it had. The load fits the plan, and there are as many samples as it has.
+std::optional<std::string> find_other_lengths(const RecordedLoad& load, const std::vector<SampleLoad>& samples);
 
 /// What one rank adds to a load: batches whose samples it has, and what its routers chose. Ranks may tell the same.
 struct LoadPart {

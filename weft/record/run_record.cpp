@@ -20,6 +20,10 @@ constexpr size_t kMostBytes = size_t{1} << 30;
 constexpr DocumentLimits kLineLimits{.max_bytes = 256u << 20, .max_depth = 16, .max_values = 20'000'000};
 constexpr NumberRange kMsRange{0, 1e9};
 constexpr int64_t kMostSteps = int64_t{1} << 48;
+/// Ranks on different hosts begin a little apart, and what they send each other may end behind the step.
+constexpr double kSlackMs = 10'000;
+/// Times are rounded as they are written.
+constexpr double kRoundingMs = 1e-3;
 constexpr const char* kAdvice = "Run it again with another --run, or take the line away.";
 
 /// Microseconds are as fine as clocks are worth.
@@ -82,26 +86,26 @@ SampleLoad read_sample(Fields& fields) {
   return load;
 }
 
-/// ["0F0", stream, start, end, blocked].
-std::optional<TimelineEvent> event_in(const Json& json) {
-  if (!json.is_array() || json.size() != 5 || !json[0].is_string() || !json[1].is_number_integer()) return std::nullopt;
+/// ["0F0", stream, start, end, blocked], of a step that took so long.
+std::optional<TimelineEvent> event_in(const Json& json, double step_ms) {
+  if (!json.is_array() || json.size() != 5 || !json[0].is_string()) return std::nullopt;
   Result<Action> action = parse_action(json[0].get<std::string>());
-  const auto stream = json[1].get<int64_t>();
-  if (!action || stream < 0 || stream > static_cast<int64_t>(Stream::kReduce)) return std::nullopt;
-  // Ranks on different hosts begin a little apart.
+  const auto stream = whole_number(json[1], {0, static_cast<int64_t>(Stream::kReduce)});
+  if (!action || !stream) return std::nullopt;
   for (size_t i = 2; i < 5; ++i) {
-    if (!is_number(json[i], {-1e9, 1e9})) return std::nullopt;
+    if (!is_number(json[i], {-kSlackMs - step_ms, kSlackMs + 2 * step_ms})) return std::nullopt;
   }
   TimelineEvent event{.action = *action,
-                      .stream = static_cast<Stream>(stream),
+                      .stream = static_cast<Stream>(*stream),
                       .start_ms = json[2].get<double>(),
                       .end_ms = json[3].get<double>(),
                       .blocked_ms = json[4].get<double>()};
-  if (event.end_ms < event.start_ms || event.blocked_ms < 0) return std::nullopt;
+  const double duration = event.end_ms - event.start_ms;
+  if (duration < 0 || event.blocked_ms < 0 || event.blocked_ms > duration + kRoundingMs) return std::nullopt;
   return event;
 }
 
-RecordedRank read_rank(Fields& fields) {
+RecordedRank read_rank(Fields& fields, double step_ms) {
   RecordedRank rank{.peak_bytes = fields.number("peak_bytes", {0, 1e16})};
   const Json* events = fields.raw("events");
   if (events == nullptr || !events->is_array()) {
@@ -109,9 +113,10 @@ RecordedRank read_rank(Fields& fields) {
     return rank;
   }
   for (size_t i = 0; i < events->size(); ++i) {
-    const auto event = event_in((*events)[i]);
+    const auto event = event_in((*events)[i], step_ms);
     if (!event) {
-      fields.complain(fmt::format("events[{}]", i), "is not an action, its stream, start, end and time blocked");
+      fields.complain(fmt::format("events[{}]", i),
+                      "is not an action, its stream, start, end and time blocked, within its step");
       break;
     }
     rank.events.push_back(*event);
@@ -137,17 +142,22 @@ Result<RunHeader> read_header(const Document& document) {
   return header;
 }
 
-Result<StepRecord> read_step(const Document& document) {
+Result<StepRecord> read_step(const Document& document, NumberBudget& budget) {
   Findings findings(document.source);
   Fields fields(document, findings);
   StepRecord record{.step = fields.integer("step", {1, kMostSteps}),
                     .steps_before = fields.integer("steps_before", {0, kMostSteps}),
                     .step_ms = fields.number("step_ms", kMsRange)};
-  for (Fields& rank : fields.objects("ranks")) record.ranks.push_back(read_rank(rank));
+  for (Fields& rank : fields.objects("ranks")) record.ranks.push_back(read_rank(rank, record.step_ms));
   for (Fields& sample : fields.objects("samples")) record.samples.push_back(read_sample(sample));
-  if (const Json* load = fields.raw("load")) {
-    Result<RecordedLoad> read = read_load(*load);
-    if (!read) {
+  const Json* load = fields.raw("load");
+  record.load_is_too_large = load != nullptr && budget.left < 0;
+  if (load != nullptr && !record.load_is_too_large) {
+    Result<RecordedLoad> read = read_load(*load, budget);
+    record.load_is_too_large = budget.left < 0;
+    if (record.load_is_too_large) {
+      // As where a run has not written it down.
+    } else if (!read) {
       const Error& error = read.error();
       fields.complain(error.field.empty() ? "load" : "load." + error.field, error.problem, error.advice);
     } else {
@@ -217,6 +227,7 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string source) {
   std::vector<std::string> plans;  // of each step
   int64_t last_step = 0;
   bool has_header = false;
+  NumberBudget budget{kMostRecordedNumbers};
   int64_t number = 0;
   while (!text.empty()) {
     const size_t end = text.find('\n');
@@ -235,7 +246,7 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string source) {
       continue;
     }
     if (!has_header) return bad_line(record.source, number, "comes before the line that says what ran");
-    WEFT_TRY(StepRecord step, read_step(document));
+    WEFT_TRY(StepRecord step, read_step(document, budget));
     if (step.step <= last_step) return bad_line(record.source, number, fmt::format("has step {} again", step.step));
     last_step = step.step;
     record.steps.push_back(std::move(step));
@@ -286,7 +297,7 @@ std::string rewound(std::string_view text, int64_t step) {
     if (!content) continue;
     const Json json = Json::parse(*content, nullptr, /*allow_exceptions=*/false);
     const bool is_later = json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
-                          json["step"].get<int64_t>() > step;
+                          !whole_number(json["step"], {INT64_MIN, step});
     if (!is_later) kept += std::string(line) + "\n";
   }
   return kept;

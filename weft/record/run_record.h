@@ -27,6 +27,7 @@ struct StepRecord {
   std::vector<RecordedRank> ranks;
   std::vector<SampleLoad> samples;   ///< of the batch, in its order
   std::optional<RecordedLoad> load;  ///< nothing where it would be large
+  bool load_is_too_large = false;    ///< it was written down, but is beyond what is read of a record
 };
 
 /// What a run says of itself before its first step.

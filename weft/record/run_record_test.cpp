@@ -152,13 +152,86 @@ TEST(RunRecord, AFolderWithoutStepsSaysWhatToDo) {
 TEST(NumberRuns, AreShortForEqualStepsAndExact) {
   EXPECT_EQ(runs_of({5, 6, 7, 8}).dump(), "[5,4,1]");
   EXPECT_EQ(runs_of({4, 4, 4, 0, 2, 4}).dump(), "[4,3,0,0,3,2]");
+  const auto read = [](const Json& runs, IntegerRange range = {0, int64_t{1} << 47}) {
+    NumberBudget budget{100};
+    return numbers_in(runs, range, budget);
+  };
   for (const std::vector<int64_t>& numbers :
        {std::vector<int64_t>{}, {3}, {9, 1}, {1, 2, 4, 8, 16}, {7, 7, 6, 5, 100, 100}, {1, int64_t{1} << 47, 5}})
-    EXPECT_EQ(numbers_in(runs_of(numbers), 100), numbers);
-  EXPECT_FALSE(numbers_in(Json::parse("[0, 101, 1]"), 100));
-  EXPECT_FALSE(numbers_in(Json::parse("[0, 1]"), 100));
-  EXPECT_FALSE(numbers_in(Json::parse("[0, -1, 1]"), 100));
-  EXPECT_FALSE(numbers_in(Json::parse("[0, 2, \"x\"]"), 100));
+    EXPECT_EQ(read(runs_of(numbers)), numbers);
+  for (const char* bad : {"[0, 101, 1]", "[0, 1]", "[0, -1, 1]", "[0, 2, \"x\"]", "[18446744073709551615, 1, 0]",
+                          "[1, 18446744073709551615, 0]", "[5, 7, -1]"})
+    EXPECT_FALSE(read(Json::parse(bad))) << bad;
+  EXPECT_FALSE(read(Json::parse("[0, 11, 1]"), {0, 9})) << "the last is out of range";
+}
+
+TEST(NumberRuns, ListsShareOneBudget) {
+  NumberBudget budget{100};
+  EXPECT_TRUE(numbers_in(Json::parse("[0, 60, 1]"), {0, 1000}, budget));
+  EXPECT_TRUE(numbers_in(Json::parse("[0, 40, 1]"), {0, 1000}, budget));
+  EXPECT_EQ(budget.left, 0);
+  EXPECT_FALSE(numbers_in(Json::parse("[0, 1, 1]"), {0, 1000}, budget));
+  EXPECT_LT(budget.left, 0);
+  EXPECT_FALSE(numbers_in(Json::parse("[0, 1, 1]"), {0, 1000}, budget)) << "it stays used up";
+}
+
+// Three numbers of a file stand for any count, and a line may have any number of them.
+TEST(RunRecord, LoadsBeyondTheBudgetAreLeftOutAndMarked) {
+  StepRecord step = example_step(1), next = example_step(2);
+  step.load = RecordedLoad{};
+  next.load = RecordedLoad{};
+  for (int64_t list = 0; list < 3; ++list)
+    step.load->assignment.llm.push_back({std::vector<int64_t>(kMostRecordedNumbers / 3 + 1)});
+  const Result<RunRecord> record =
+      parse_run_record(to_line(example_header()) + to_line(step) + to_line(next), "steps.jsonl");
+  ASSERT_TRUE(record.ok()) << record.error().message();
+  for (const StepRecord& read : record->steps) {
+    EXPECT_FALSE(read.load);
+    EXPECT_TRUE(read.load_is_too_large);
+  }
+}
+
+TEST(RunRecord, EventsThatCannotBeAreNamed) {
+  const auto problem_with = [](double start_ms, double end_ms, double blocked_ms) {
+    StepRecord step = example_step(1);
+    TimelineEvent& event = step.ranks[0].events[0];
+    event.start_ms = start_ms;
+    event.end_ms = end_ms;
+    event.blocked_ms = blocked_ms;
+    return problem_of(to_line(example_header()) + to_line(step));
+  };
+  const std::string wanted =
+      "steps.jsonl:2: ranks[0].events[0]: is not an action, its stream, start, end and time blocked, within its step";
+  EXPECT_EQ(problem_with(-5, 14, 19), "") << "clocks of hosts differ a little";
+  EXPECT_EQ(problem_with(0.5, 4, 4).substr(0, wanted.size()), wanted) << "blocked for longer than it took";
+  EXPECT_EQ(problem_with(1e8, 1e8 + 1, 0).substr(0, wanted.size()), wanted);
+  EXPECT_EQ(problem_with(-1e8, 4, 0).substr(0, wanted.size()), wanted);
+}
+
+TEST(RecordedLoad, NumbersOutOfRangeAndRepetitionsAreNamed) {
+  const auto problem_with = [](const char* text) {
+    NumberBudget budget{kMostRecordedNumbers};
+    const Result<RecordedLoad> load = read_load(Json::parse(text), budget);
+    return load.ok() ? "" : load.error().field;
+  };
+  EXPECT_EQ(problem_with(R"({"assignment": [[[0, 2, 1]]], "llm": [[{"samples": [16, 2, 0]}]]})"), "");
+  EXPECT_EQ(problem_with(R"({"assignment": [[[0, 2, 1]]], "llm": [[{"samples": [1099511627776, 2, 0]}]]})"),
+            "llm[0][0].samples");
+  EXPECT_EQ(problem_with(R"({"assignment": [[[-1, 1, 0]]], "llm": []})"), "assignment");
+  EXPECT_EQ(problem_with(R"({"assignment": [], "llm": [[{"media": {"audio": {"frames": 18446744073709551615}}}]]})"),
+            "llm[0][0].media.audio.frames");
+  EXPECT_EQ(problem_with(R"({"assignment": [], "llm": [], "routed": [[0, 0, 0, [1, 1, 0]], [0, 0, 0, [2, 1, 0]]]})"),
+            "routed");
+}
+
+TEST(RecordedLoad, OfOtherTokensThanTheStepsSamplesIsToldApart) {
+  const StepRecord step = example_step(1);  // 33 and 17 tokens
+  RecordedLoad load;
+  load.assignment.llm = {{{0}, {1}}};
+  load.llm = {{{.samples = {30, 3}}, {.samples = {17}}}};
+  EXPECT_EQ(find_other_lengths(load, step.samples), std::nullopt);
+  load.llm[0][1].samples = {1 << 30};
+  EXPECT_EQ(find_other_lengths(load, step.samples), "a microbatch has 1073741824 tokens, but its samples have 17");
 }
 
 TEST(RecordedLoad, IsReadAsItWasWrittenAndFitsItsPlanAlone) {
@@ -175,7 +248,8 @@ TEST(RecordedLoad, IsReadAsItWasWrittenAndFitsItsPlanAlone) {
                                   .routed = plan.llm().ep > 1 ? load.routed : decltype(load.routed){},
                                   .balances_experts = load.balances_experts};
       EXPECT_EQ(find_misfit(plan, recorded), std::nullopt);
-      const Result<RecordedLoad> again = read_load(Json::parse(to_json(recorded).dump()));
+      NumberBudget budget{kMostRecordedNumbers};
+      const Result<RecordedLoad> again = read_load(Json::parse(to_json(recorded).dump()), budget);
       ASSERT_TRUE(again.ok()) << again.error().message();
       EXPECT_EQ(to_json(*again), to_json(recorded));
       EXPECT_EQ(find_misfit(plan, *again), std::nullopt);

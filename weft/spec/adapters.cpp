@@ -16,12 +16,10 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kMostRank = 65'536;
-
 AdapterRule read_rule(Fields fields) {
   AdapterRule rule;
-  rule.rank = fields.integer("rank", {1, kMostRank});
-  rule.alpha = fields.number_or("alpha", static_cast<double>(rule.rank), {0, 1e9});
+  rule.rank = fields.integer("rank", {1, kMostAdapterRank});
+  rule.alpha = fields.number_or("alpha", static_cast<double>(rule.rank), {0, kMostAdapterAlpha});
   rule.dropout = fields.number_or("dropout", 0, {0, 0.999});
   if (const Json* targets = fields.raw("targets"); targets != nullptr && targets->is_string()) {
     rule.targets = {targets->get<std::string>()};

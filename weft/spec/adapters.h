@@ -9,6 +9,10 @@
 
 namespace weft {
 
+/// What a rule may say, wherever it comes from.
+inline constexpr int64_t kMostAdapterRank = 65'536;
+inline constexpr double kMostAdapterAlpha = 1e9;
+
 /// Low-rank adapters (LoRA) of the linear layers whose names fit: what is trained in place of their weights.
 struct AdapterRule {
   /// Patterns of a layer's whole name ('*' is any letters, '?' one); a name without either is also the end of one.

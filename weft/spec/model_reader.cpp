@@ -7,6 +7,7 @@
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
 #include "weft/base/file_kind.h"
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
 #include "weft/base/trimmed.h"
 #include "weft/families/family_library.h"
@@ -15,6 +16,7 @@
 #include "weft/program/program_module.h"
 #include "weft/program/program_text.h"
 #include "weft/spec/adapters.h"
+#include "weft/spec/model_name.h"
 
 namespace weft {
 namespace {
@@ -155,10 +157,10 @@ Result<Model> read_model_file(const std::filesystem::path& path) {
   }
   WEFT_TRY(const std::optional<Document> program, read_program_document(file));
   WEFT_TRY(const Document document, program ? Result<Document>(*program) : read_document(file));
-  const std::filesystem::path named = std::filesystem::absolute(path).lexically_normal();
+  const std::filesystem::path named = whole_path(path);
   const std::string name =
       is_folder ? (named.has_filename() ? named : named.parent_path()).filename().string() : named.stem().string();
-  return read_model(document, name);
+  return read_model(document, as_model_name(name));
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/paths.h"
 #include "weft/base/text.h"
 #include "weft/spec/model_reader.h"
 
@@ -74,8 +75,8 @@ std::string Scenarios::hint_for(const std::string& folder, const std::string& gi
 std::vector<std::string> Scenarios::names(const std::string& folder) const {
   std::vector<std::string> names;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(root_ / folder, ignored)) {
-    if (is_scenario_file(entry.path())) names.push_back(entry.path().stem().string());
+  for (const std::filesystem::path& path : paths_in(root_ / folder, ignored)) {
+    if (is_scenario_file(path)) names.push_back(path.stem().string());
   }
   std::sort(names.begin(), names.end());
   return names;

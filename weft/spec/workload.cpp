@@ -8,6 +8,7 @@
 #include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 #include "weft/program/module_kinds.h"
+#include "weft/spec/batch_limit.h"
 
 namespace weft {
 namespace {
@@ -96,7 +97,7 @@ Result<Workload> read_workload(const Document& document, std::string default_nam
   Fields fields(document, findings);
   Workload workload{.source = document.source};
   workload.name = fields.text_or("name", std::move(default_name));
-  workload.global_batch_samples = fields.integer("global_batch_samples", {1, 100'000'000});
+  workload.global_batch_samples = fields.integer("global_batch_samples", {1, kMostBatchSamples});
   workload.tokens_include_media = fields.has("sequence_tokens");
   if (fields.has("sequence_tokens") && fields.has("text_tokens")) {
     fields.complain(

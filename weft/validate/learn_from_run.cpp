@@ -272,6 +272,7 @@ Result<LearnedProfile> learn_from_run(const Plan& plan, const RunRecord& record,
       for (LinkMeasurement& link : learned.profile.links) link.ms = std::max(kShortestMs, factor * link.ms);
       learned.links = learned.links.value_or(1) * factor;
     }
+    keep_in_range(learned.profile);
   }
   learned.profile.date = std::max(learned.profile.date, record.header.date);
   WEFT_TRY(const RunComparison after, compare_run(plan, record, &learned.profile));

@@ -10,6 +10,7 @@
 #include "weft/base/file.h"
 #include "weft/base/text.h"
 #include "weft/base/trimmed.h"
+#include "weft/spec/cluster.h"
 
 namespace weft {
 namespace {
@@ -62,7 +63,7 @@ Column word_column(std::string name, std::vector<std::pair<std::string, T>> word
 
 const std::vector<Column>& columns() {
   static const std::vector<Column> all = {
-      count_column("num_gpus", true, &TrainingRun::num_devices, 1, kMostCount),
+      count_column("num_gpus", true, &TrainingRun::num_devices, 1, kMostDevices),
       count_column("global_batch", true, &TrainingRun::global_batch, 1, kMostCount),
       count_column("micro_batch", true, &TrainingRun::micro_batch, 1, kMostCount),
       count_column("hidden_size", true, &TrainingRun::hidden_size, 1, 1 << 18),

@@ -97,6 +97,28 @@ TEST(Measurements, RowsThatContradictThemselvesAreNamedWithTheArithmetic) {
       << "heads and width";
 }
 
+TEST(Measurements, DevicesThatNobodyHasAreRefusedBeforeTheyAreCounted) {
+  EXPECT_EQ(finding(kHeader + "\n67108864,16,1,1024,16,8,512,2,2,2,1"),
+            "runs.csv: line 2, num_gpus: is '67108864', a whole number from 1 to 1000000 is needed. Correct the row.");
+  const std::vector<TrainingRun> runs = *parse_measurements(kHeader + "\n" + kRow, "runs.csv");
+  std::vector<TrainingRun> many(3, runs.front());
+  for (TrainingRun& run : many) {
+    run.num_devices = 1'000'000;
+    run.tp = int64_t{1} << 26;  // times itself and pp it is 2^64, which 64 bits hold as 0
+    run.cp = run.tp;
+    run.pp = 1 << 12;
+    run.dp = 1;
+  }
+  EXPECT_EQ(prepare(many, a100()).error().message(),
+            "runs.csv: line 2: num_gpus: is 1000000, but tp 67108864 x cp 67108864 x dp 1 x pp 4096 = "
+            "9223372036854775807. Correct the row.");
+  many.assign(1, runs.front());
+  many.front().num_devices = 64'000'008;
+  EXPECT_EQ(prepare(many, a100()).error().message(),
+            "runs.csv: line 2: num_gpus: is 64,000,008: up to this row the runs have 64,000,008 devices, and "
+            "64,000,000 are the most. Give the rows in several tables.");
+}
+
 TEST(Measurements, TimesInAnotherUnitAreSuspected) {
   std::vector<PreparedRun> runs = *prepare(*parse_measurements(kHeader + "\n" + kRow, "runs.csv"), a100());
   const Efficiency efficiency = a100().efficiency;

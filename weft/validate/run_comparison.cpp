@@ -10,6 +10,7 @@
 
 #include "weft/base/counted.h"
 #include "weft/base/median.h"
+#include "weft/base/text.h"
 #include "weft/cost/apply_profile.h"
 #include "weft/meaning/rank_row.h"
 #include "weft/plan/diff.h"
@@ -228,9 +229,15 @@ class MemoryPrediction {
  public:
   MemoryPrediction(const Plan& plan, const RunRecord& record)
       : plan_(plan), device_(record.header.device == "cpu" ? WalkedDevice::kProcessor : WalkedDevice::kGpu) {
-    from_lengths_ = std::all_of(record.steps.begin(), record.steps.end(), [&](const StepRecord& step) {
-      return step.load.has_value() && !find_misfit(plan, *step.load);
-    });
+    from_lengths_ = true;
+    for (const StepRecord& step : record.steps) {
+      from_lengths_ = from_lengths_ && step.load.has_value();
+      const std::optional<std::string> misfit = misfit_of(step);
+      if (!misfit) continue;
+      from_lengths_ = false;
+      warning_ = fmt::format("memory is not predicted from the steps' own lengths: of step {} {}", step.step, *misfit);
+      break;
+    }
     if (from_lengths_) return;
     if (auto ranks = memory_of_ranks(plan)) {
       for (const MemorySplit& rank : *ranks) of_plan_.push_back(rank.total() - rank.rounding - rank.reserved);
@@ -238,6 +245,8 @@ class MemoryPrediction {
   }
 
   bool is_from_lengths() const { return from_lengths_; }
+  /// Why it is not, where lengths were written down.
+  const std::optional<std::string>& warning() const { return warning_; }
 
   std::optional<double> of(const StepRecord& step, int64_t rank) const {
     if (!from_lengths_) {
@@ -249,14 +258,23 @@ class MemoryPrediction {
   }
 
  private:
+  std::optional<std::string> misfit_of(const StepRecord& step) const {
+    if (step.load_is_too_large) return "more numbers were written down than are read of a record";
+    if (!step.load) return std::nullopt;
+    if (auto misfit = find_misfit(plan_, *step.load)) return misfit;
+    return find_other_lengths(*step.load, step.samples);
+  }
+
   const Plan& plan_;
   WalkedDevice device_;
   bool from_lengths_ = false;
+  std::optional<std::string> warning_;
   std::vector<double> of_plan_;
 };
 
 void compare_memory(const Plan& plan, const RunRecord& record, RunComparison& comparison) {
   const MemoryPrediction prediction(plan, record);
+  if (prediction.warning()) comparison.warnings.push_back(*prediction.warning());
   comparison.memory_from = prediction.is_from_lengths() ? "the step's own lengths" : "a high load of the plan";
   const auto num_ranks = static_cast<int64_t>(comparison.ranks.size());
   const bool walks_all = num_ranks * static_cast<int64_t>(record.steps.size()) <= kMostWalks;
@@ -351,6 +369,13 @@ std::vector<const StepRecord*> settled_steps(const RunRecord& record) {
 }
 
 std::optional<Error> find_foreign_step(const Plan& plan, const Schedule& schedule, const RunRecord& record) {
+  // Older files do not say which plan.
+  if (!record.header.plan.empty() && record.header.plan != work_hash(plan)) {
+    return Error{.source = record.source,
+                 .field = "plan",
+                 .problem = fmt::format("is {}, but this plan has {}", in_quotes(record.header.plan), work_hash(plan)),
+                 .advice = "The record is of another plan, or was changed. Give the plan.json of its run folder."};
+  }
   for (const StepRecord& step : record.steps) {
     const auto refuse = [&](std::string problem) {
       return Error{.source = record.source,

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/cost/example_plan.h"
@@ -150,6 +151,28 @@ TEST(RunComparison, MemoryIsHeldAgainstThePlanWhereLengthsWereNotWritten) {
   EXPECT_FALSE(comparison.ranks[0].memory_bytes);  // nothing was measured there
 }
 
+TEST(RunComparison, LengthsThatDoNotFitAreToldAndNotUsed) {
+  const Plan plan = two_stages();
+  MadeRun run = made_run(plan, 8, [](const Action&) { return 1.0; });
+  const auto compared = [&](const std::vector<int64_t>& lengths) {
+    RecordedLoad load{.assignment = {.llm = {{{0, 1}, {2, 3}}}, .encoders = {}}};
+    load.llm = {{{.samples = {64, 64}}, {.samples = lengths}}};
+    for (StepRecord& step : run.record.steps) step.load = load;
+    return *compare_run(plan, run.record);
+  };
+  const RunComparison fitting = compared({64, 64});
+  EXPECT_EQ(fitting.memory_from, "the step's own lengths");
+  EXPECT_TRUE(fitting.warnings.empty());
+  const std::string start = "memory is not predicted from the steps' own lengths: of step 1 ";
+  for (const auto& [lengths, problem] :
+       {std::pair{std::vector<int64_t>{64, 1 << 30}, "a microbatch has 1073741888 tokens, but its samples have 128"},
+        std::pair{std::vector<int64_t>{64}, "a microbatch has other samples than were dealt to it"}}) {
+    const RunComparison comparison = compared(lengths);
+    EXPECT_EQ(comparison.memory_from, "a high load of the plan");
+    EXPECT_EQ(comparison.warnings, std::vector<std::string>{start + problem});
+  }
+}
+
 TEST(RunComparison, ARecordOfAnotherPlanIsRefused) {
   const Plan plan = two_stages();
   MadeRun run = made_run(plan, 3, [](const Action&) { return 1.0; });
@@ -165,6 +188,15 @@ TEST(RunComparison, ARecordOfAnotherPlanIsRefused) {
   EXPECT_NE(problem([](StepRecord& step) { step.samples[0].vision = {{4, 1}}; }).find("no encoder"), std::string::npos);
   EXPECT_NE(problem([](StepRecord& step) { step.ranks[1].events.pop_back(); }).find("rank 1 did other actions"),
             std::string::npos);
+  RunRecord named = run.record;
+  named.header.plan = work_hash(plan);
+  EXPECT_TRUE(compare_run(plan, named).ok());
+  named.header.plan = "x";
+  EXPECT_EQ(
+      compare_run(plan, named).error().message(),
+      fmt::format("steps.jsonl: plan: is 'x', but this plan has {}. The record is of another plan, or was changed. "
+                  "Give the plan.json of its run folder.",
+                  work_hash(plan)));
   Plan other = plan;
   other.schedule.microbatches = 1;
   other.schedule.mbs = 4;

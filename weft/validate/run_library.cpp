@@ -6,7 +6,10 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/paths.h"
+#include "weft/base/product.h"
 #include "weft/base/text.h"
+#include "weft/spec/cluster.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -46,7 +49,7 @@ Result<TrainingRun> read_run(const Document& document, const TableModels& models
   TrainingRun run{.name = fields.text("name"), .source = document.source};
   const std::string model = fields.text("model");
   run.sequence_length = fields.integer("sequence_length", kRunCountRange);
-  run.num_devices = fields.integer("num_gpus", kRunCountRange);
+  run.num_devices = fields.integer("num_gpus", {1, kMostDevices});
   run.global_batch = fields.integer("global_batch", kRunCountRange);
   run.micro_batch = fields.integer("micro_batch", kRunCountRange);
   run.tp = fields.integer_or("tp", 1, kRunCountRange);
@@ -54,7 +57,6 @@ Result<TrainingRun> read_run(const Document& document, const TableModels& models
   run.ep = fields.integer_or("ep", 1, kRunCountRange);
   run.pp = fields.integer_or("pp", 1, kRunCountRange);
   run.vpp = fields.integer_or("vpp", 1, kRunCountRange);
-  run.dp = std::max<int64_t>(1, run.num_devices / (run.tp * run.cp * run.pp));
   run.zero = fields.integer_or("zero", 0, {0, 3});
   run.sequence_parallel = fields.flag_or("sequence_parallel", false);
   run.overlaps_dp = fields.flag_or("overlap", false);
@@ -72,6 +74,7 @@ Result<TrainingRun> read_run(const Document& document, const TableModels& models
   fields.raw("tokens_per_s");
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
+  run.dp = std::max<int64_t>(1, run.num_devices / product_of({run.tp, run.cp, run.pp}));
   const double tokens_a_device = static_cast<double>(run.global_batch) * static_cast<double>(run.sequence_length) /
                                  static_cast<double>(run.num_devices);
   run.measured_ms = 1e3 * (has_seconds ? seconds : tokens_a_device / tokens_per_s);
@@ -113,6 +116,8 @@ Result<PublishedTable> read_table(const std::filesystem::path& path, const Scena
   if (fields.has("between_nodes")) network = read_network(fields.object("between_nodes"));
   fields.raw("between_nodes");
   const Json* common = fields.raw("common");
+  if (common != nullptr && !common->is_object())
+    fields.complain("common", fmt::format("is {}, a mapping of fields is needed", describe_value(*common)));
   const TableModels models(scenarios, fields.raw("models"), document.source);
   const Json* runs = fields.raw("runs");
   if (runs == nullptr || !runs->is_array() || runs->empty())
@@ -195,10 +200,9 @@ Result<RunLibrary> read_run_library(const Scenarios& scenarios) {
   }
   std::vector<std::filesystem::path> files;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "runs", ignored)) {
-    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  for (const std::filesystem::path& path : paths_in(folder / "runs", ignored)) {
+    if (path.extension() == ".yaml") files.push_back(path);
   }
-  std::sort(files.begin(), files.end());
   for (const std::filesystem::path& file : files) {
     WEFT_TRY(PublishedTable table, read_table(file, scenarios, library.software));
     library.tables.push_back(std::move(table));

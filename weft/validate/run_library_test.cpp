@@ -1,5 +1,8 @@
 #include "weft/validate/run_library.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -52,6 +55,29 @@ TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
   EXPECT_TRUE(has_sequence_parallel && has_chunks && has_exposed_rows);
   EXPECT_GE(systems.size(), 7U);
   EXPECT_GE(models_with_tp.size(), 9U);
+}
+
+// tp x cp x pp is 2^64, which 64 bits hold as 0.
+TEST(RunLibrary, CommonSettingsThatAreNoMappingAndDegreesWithoutEndAreNamed) {
+  std::string name = (std::filesystem::temp_directory_path() / "weft_library_XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path root = name;
+  std::filesystem::create_directories(root / "validation/runs");
+  std::filesystem::copy(source_tree() / "scenarios/clusters", root / "clusters");
+  std::ofstream(root / "validation/software.yaml") << "some: {}\n";
+  const auto problem_with = [&](const std::string& common) {
+    std::ofstream(root / "validation/runs/x.yaml")
+        << "source: s\nnot_alike: n\ncluster: local_cpu\nsoftware: some\ncommon: " << common
+        << "\nruns: [{name: x, sequence_length: 2048, num_gpus: 8, micro_batch: 8, global_batch: 2048, recompute: "
+           "full, "
+           "tokens_per_s: 410}]\n";
+    const auto library = read_run_library(Scenarios(root));
+    return library.ok() ? "" : library.error().message();
+  };
+  EXPECT_EQ(problem_with("[1]"),
+            root.string() + "/validation/runs/x.yaml: common: is a list, a mapping of fields is needed");
+  EXPECT_NE(problem_with("{model: nowhere, tp: 67108864, cp: 67108864, pp: 4096}").find("nowhere"), std::string::npos);
+  std::filesystem::remove_all(root);
 }
 
 TEST(RunLibrary, StepTimesFollowFromThroughput) {

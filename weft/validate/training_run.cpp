@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/product.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/families/plain_decoder.h"
@@ -12,10 +13,14 @@
 #include "weft/meaning/even_layers.h"
 #include "weft/schedule/schedule_kind.h"
 #include "weft/simulate/plan_simulator.h"
+#include "weft/spec/cluster.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
 namespace {
+
+/// Of all runs of a table, whose plans are kept: they list every device, which is half a GB for so many.
+constexpr int64_t kMostDevicesOfRuns = 64 * kMostDevices;
 
 Result<Model> model_of(const TrainingRun& run) {
   if (run.model) return *run.model;
@@ -32,12 +37,13 @@ Error bad_run(const TrainingRun& run, std::string field, std::string problem, st
 }
 
 std::optional<Error> find_contradiction(const TrainingRun& run, const Cluster& cluster) {
-  if (run.tp * run.cp * run.dp * run.pp != run.num_devices) {
+  const int64_t together = product_of({run.tp, run.cp, run.dp, run.pp});
+  if (together != run.num_devices) {
     const std::string cp = run.cp > 1 ? fmt::format(" x cp {}", run.cp) : "";
-    return bad_run(run, "num_gpus",
-                   fmt::format("is {}, but tp {}{} x dp {} x pp {} = {}", run.num_devices, run.tp, cp, run.dp, run.pp,
-                               run.tp * run.cp * run.dp * run.pp),
-                   "Correct the row.");
+    return bad_run(
+        run, "num_gpus",
+        fmt::format("is {}, but tp {}{} x dp {} x pp {} = {}", run.num_devices, run.tp, cp, run.dp, run.pp, together),
+        "Correct the row.");
   }
   if (run.num_devices > cluster.devices_per_node && run.num_devices % cluster.devices_per_node != 0) {
     return bad_run(
@@ -121,7 +127,16 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
 
 Result<std::vector<PreparedRun>> prepare(const std::vector<TrainingRun>& runs, const Cluster& cluster) {
   std::vector<PreparedRun> prepared;
+  int64_t num_devices = 0;
   for (const TrainingRun& run : runs) {
+    num_devices += run.num_devices;
+    if (num_devices > kMostDevicesOfRuns) {
+      return bad_run(
+          run, "num_gpus",
+          fmt::format("is {}: up to this row the runs have {} devices, and {} are the most",
+                      with_commas(run.num_devices), with_commas(num_devices), with_commas(kMostDevicesOfRuns)),
+          "Give the rows in several tables.");
+    }
     WEFT_TRY(Plan plan, plan_of(run, cluster));
     WEFT_TRY(Schedule schedule, playable_schedule(plan));
     // Everything that can be wrong is found here, so that predictions cannot fail.

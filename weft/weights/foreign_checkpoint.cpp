@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/file.h"
+#include "weft/base/paths.h"
+#include "weft/base/product.h"
 #include "weft/base/text.h"
 
 namespace weft {
@@ -41,25 +43,29 @@ std::string rank_folder(const std::vector<int64_t>& ranks) {
   return name;
 }
 
-void add_file(const fs::directory_entry& entry, ForeignCheckpoint& checkpoint) {
+void add_file(const fs::path& path, ForeignCheckpoint& checkpoint) {
   std::error_code ignored;
-  if (!entry.is_regular_file(ignored)) return;
-  const auto size = entry.file_size(ignored);
+  if (!fs::is_regular_file(path, ignored)) return;
+  const auto size = fs::file_size(path, ignored);
   ++checkpoint.num_files;
   checkpoint.num_bytes += ignored ? 0 : static_cast<int64_t>(size);
 }
 
 /// Degrees are one more than the largest rank; every combination of ranks has a folder.
 void set_degrees(const std::set<std::vector<int64_t>>& ranks, ForeignCheckpoint& checkpoint) {
-  constexpr int64_t kMostFolders = 1 << 20;
+  constexpr size_t kMostNamed = 8;
   checkpoint.degrees.assign(ranks.begin()->size(), 1);
   for (const std::vector<int64_t>& rank : ranks) {
     for (size_t i = 0; i < std::min(rank.size(), checkpoint.degrees.size()); ++i)
       checkpoint.degrees[i] = std::max(checkpoint.degrees[i], rank[i] + 1);
   }
   int64_t folders = 1;
-  for (const int64_t degree : checkpoint.degrees) folders = std::min(kMostFolders, folders * degree);
-  for (int64_t place = 0; place < folders && folders < kMostFolders; ++place) {
+  for (const int64_t degree : checkpoint.degrees) folders = product_of({folders, degree});
+  checkpoint.num_missing = folders - std::count_if(ranks.begin(), ranks.end(), [&](const std::vector<int64_t>& rank) {
+                             return rank.size() == checkpoint.degrees.size();
+                           });
+  const size_t named = std::min(kMostNamed, static_cast<size_t>(checkpoint.num_missing));
+  for (int64_t place = 0; checkpoint.missing.size() < named; ++place) {
     std::vector<int64_t> rank(checkpoint.degrees.size());
     int64_t left = place;
     for (size_t i = rank.size(); i-- > 0;) {
@@ -81,16 +87,16 @@ std::optional<ForeignCheckpoint> iteration_in(const fs::path& folder) {
   }
   std::set<std::vector<int64_t>> ranks;
   bool has_parts = false;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (const auto rank = ranks_in(name); rank && entry.is_directory(ignored)) {
+  for (const fs::path& path : paths_in(folder, ignored)) {
+    const std::string name = path.filename().string();
+    if (const auto rank = ranks_in(name); rank && fs::is_directory(path, ignored)) {
       ranks.insert(*rank);
-      for (const fs::directory_entry& file : fs::directory_iterator(entry.path(), ignored)) add_file(file, checkpoint);
+      for (const fs::path& file : paths_in(path, ignored)) add_file(file, checkpoint);
       continue;
     }
     if (!name.ends_with(".distcp")) continue;
     has_parts = true;
-    add_file(entry, checkpoint);
+    add_file(path, checkpoint);
   }
   if (has_parts) {
     checkpoint.form = ForeignCheckpoint::Form::kDistributed;

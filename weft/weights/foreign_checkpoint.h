@@ -22,7 +22,8 @@ struct ForeignCheckpoint {
   std::filesystem::path folder;      ///< of the iteration
   std::string iteration;             ///< "100", or "release" where weights were converted and not trained
   std::vector<int64_t> degrees;      ///< of kTorch: tp, then pp and ep as far as names have them
-  std::vector<std::string> missing;  ///< folders of ranks that should be there
+  std::vector<std::string> missing;  ///< folders of ranks that should be there, the first of them
+  int64_t num_missing = 0;           ///< of all
   int64_t num_files = 0;
   int64_t num_bytes = 0;
 };

@@ -27,6 +27,17 @@ class ForeignCheckpoints : public testing::Test {
   fs::path folder_;
 };
 
+// Two names are enough for a million ranks.
+TEST_F(ForeignCheckpoints, OfVeryManyFoldersThatAreMissingTheFirstAreNamed) {
+  fs::create_directories(folder_ / "mp_rank_00_000");
+  fs::create_directories(folder_ / "mp_rank_1000_1000");
+  const auto found = find_foreign_checkpoint(folder_);
+  ASSERT_TRUE(found && *found);
+  EXPECT_EQ((*found)->num_missing, 1001 * 1001 - 2);
+  ASSERT_EQ((*found)->missing.size(), 8u);
+  EXPECT_EQ((*found)->missing.front(), "mp_rank_00_001");
+}
+
 TEST_F(ForeignCheckpoints, DegreesAreInTheNamesOfRanks) {
   write("latest_checkpointed_iteration.txt", "100\n");
   for (const char* rank : {"00_000", "00_001", "00_002", "01_000", "01_001"})
@@ -39,6 +50,7 @@ TEST_F(ForeignCheckpoints, DegreesAreInTheNamesOfRanks) {
   EXPECT_EQ((*found)->degrees, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(degrees_text(**found), "tp 2 x pp (or ep) 3");
   EXPECT_EQ((*found)->missing, std::vector<std::string>{"mp_rank_01_002"});
+  EXPECT_EQ((*found)->num_missing, 1);
   EXPECT_EQ((*found)->num_files, 5);
   EXPECT_EQ((*found)->num_bytes, 25);
   // The folder of the iteration says the same.

@@ -81,7 +81,9 @@ bool must_still_print(ProcessRank& rank, const RunOptions& options, const std::s
 
 RunRecords RunRecords::in(const std::filesystem::path& given, uint64_t run) {
   if (!given.empty()) return {given, run};
-  return {std::filesystem::temp_directory_path() / fmt::format("weft-records-{:016x}", run), run};
+  std::error_code problem;
+  const std::filesystem::path around = std::filesystem::temp_directory_path(problem);
+  return {(problem ? std::filesystem::path("/tmp") : around) / fmt::format("weft-records-{:016x}", run), run};
 }
 
 void ProcessRank::start_watch(std::vector<RankConnection> connections,
