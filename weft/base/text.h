@@ -15,6 +15,9 @@ std::string printable(std::string_view text, size_t longest = 60);
 /// The same in quotes.
 std::string in_quotes(std::string_view text);
 
+/// Whether a text may stand in a message, a table or a comment as it is: UTF-8 without control characters.
+bool is_printable(std::string_view text);
+
 /// "a, b or c".
 std::string joined_or(std::span<const std::string> words);
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/spec/cluster_yaml.h"
 #include "weft/spec/scenario.h"
 
 namespace weft {
@@ -108,6 +109,19 @@ TEST(Scenarios, AnUnknownNameIsGuessed) {
   EXPECT_NE(kScenarios.workload("").error().message().find("neither a file nor the name of a workload"),
             std::string::npos);
   EXPECT_NE(Scenarios("/nowhere").model("x").error().message().find("set WEFT_SCENARIOS"), std::string::npos);
+}
+
+TEST(Cluster, NamesThatWouldBreakALineAreRefused) {
+  EXPECT_NE(finding_with("nodes: 2", "name: \"mine\\nnodes: 3 #\"\nnodes: 2").find("c.yaml: name: is"),
+            std::string::npos);
+  EXPECT_NE(finding_with("name: X", "name: \"X\\e[31m\"").find("c.yaml: device.name: is"), std::string::npos);
+}
+
+TEST(Cluster, ACommentInAFileThatIsWrittenStaysOne) {
+  const std::string text = to_yaml(*kScenarios.cluster("dgx_h100"), "fitted to mine\nnodes: 3 #");
+  const auto document = parse_document(text, "written.yaml", Syntax::kYaml);
+  ASSERT_TRUE(document.ok()) << document.error().message();
+  EXPECT_EQ(read_cluster(*document, "c")->nodes, kScenarios.cluster("dgx_h100")->nodes);
 }
 
 }  // namespace
