@@ -4,6 +4,7 @@
 
 #include "tests/cli/run_program.h"
 #include "tests/support/source_tree.h"
+#include "weft/base/file.h"
 #include "weft/base/json.h"
 
 namespace weft {
@@ -173,6 +174,15 @@ TEST(Describe, NamesThatAreNotUtf8StillGiveValidJson) {
       R"({"model_type": "llama", "vocab_size": 10, "intermediate_size": 8, "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2})";
   const Json json = describe_json({"--model", folder.write("na\xffme.json", good)});
   EXPECT_EQ(json["model"]["name"], "na\xef\xbf\xbdme");
+}
+
+TEST(Describe, AModelWhoseFileHasNoNameOfOneLineIsShownInOne) {
+  const TemporaryFolder folder;
+  const std::string config = *read_file(source_tree().string() + "/scenarios/models/llama3-8b.json", 1 << 20);
+  const ProgramRun run = run_weft({"describe", "--model", folder.write("esc\x1b[31m\nX.json", config)});
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(run.out.find('\x1b'), std::string::npos);
+  EXPECT_NE(run.out.find("esc\\x1b[31m\\x0aX"), std::string::npos) << run.out.substr(0, 400);
 }
 
 }  // namespace

@@ -191,5 +191,17 @@ TEST(SimulateVerb, WrongInputIsToldInOneLine) {
   }
 }
 
+TEST(SimulateVerb, NeverReplacesThePlanThatItReads) {
+  const TemporaryFolder folder;
+  const std::string text = *read_file(kPipeline, 1 << 20), plan = folder.write("plan.json", text);
+  for (const char* flag : {"--trace", "--svg"}) {
+    const ProgramRun run = run_weft({"simulate", "--plan", plan, flag, plan});
+    EXPECT_EQ(run.exit_status, 2);
+    EXPECT_NE(run.err.find(std::string(flag) + ": is "), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find("which --plan reads"), std::string::npos) << run.err;
+  }
+  EXPECT_EQ(*read_file(plan, 1 << 20), text);
+}
+
 }  // namespace
 }  // namespace weft::simulate_test

@@ -25,13 +25,13 @@ Json* DocumentBuilder::add(Json value) {
     top.node->push_back(std::move(value));
     return &top.node->back();
   }
+  auto& members = top.node->get_ref<Json::object_t&>();
   if (top.is_repeated) {
-    Json& member = (*top.node)[top.key];
+    Json& member = (members.begin() + static_cast<std::ptrdiff_t>(top.place))->second;
     member = std::move(value);
     return &member;
   }
   // The key is known to be new: appending spares ordered_json's search through all earlier keys.
-  auto& members = top.node->get_ref<Json::object_t&>();
   members.push_back({top.key, std::move(value)});
   return &members.back().second;
 }
@@ -45,7 +45,7 @@ bool DocumentBuilder::open(Json container) {
     return fail(fmt::format("is nested more than {} levels deep", limits_.max_depth));
   Json* node = add(std::move(container));
   if (node == nullptr) return false;
-  levels_.push_back({.node = node, .key = {}, .keys = {}});
+  levels_.push_back({.node = node, .key = {}, .places = {}});
   return true;
 }
 
@@ -58,9 +58,13 @@ bool DocumentBuilder::open_array() {
 
 bool DocumentBuilder::key(std::string name) {
   Level& top = levels_.back();
-  top.is_repeated = !top.keys.insert(name).second;
-  if (top.is_repeated && repeated_ == nullptr) return fail(fmt::format("has the key {} twice", in_quotes(name)));
+  const auto [found, is_new] = top.places.try_emplace(name, top.node->size());
+  top.is_repeated = !is_new;
+  top.place = found->second;
+  const bool is_refused = top.is_repeated && repeated_ == nullptr;
+  if (is_refused) fail(fmt::format("has the key {} twice", in_quotes(name)));
   top.key = std::move(name);
+  if (is_refused) return false;
   if (top.is_repeated) repeated_->push_back(path());
   return true;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "weft/base/document.h"
@@ -33,9 +33,10 @@ class DocumentBuilder {
  private:
   struct Level {
     Json* node;
-    std::string key;  // the current key, in an object
-    std::unordered_set<std::string> keys;
-    bool is_repeated = false;  // the current key is there already
+    std::string key;                                 // the current key, in an object
+    std::unordered_map<std::string, size_t> places;  // of each key among the object's members
+    size_t place = 0;                                // of the current key
+    bool is_repeated = false;                        // it is there already
   };
 
   Json* add(Json value);

@@ -1,5 +1,6 @@
 #include "weft/base/document.h"
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -87,6 +88,12 @@ TEST(Document, YamlScalarsFollowTheCoreSchema) {
   EXPECT_EQ(root["word"], "infinity");
 }
 
+TEST(Document, ANumberOfYamlHasOneSign) {
+  for (const char* text : {"+-1", "0x-1", "+-.inf", "+-1.5", "-+1", "--1", "0x+1"})
+    EXPECT_EQ(yaml(fmt::format("a: {}\n", text))->root["a"], text);
+  EXPECT_EQ(yaml("a: 0x7fffffffffffffff\n")->root["a"], INT64_MAX);
+}
+
 TEST(Document, TruncatedTextSaysWhere) {
   const auto a = json("{\n \"depth\": 32,\n \"heads\": ");
   ASSERT_FALSE(a.ok());
@@ -94,6 +101,15 @@ TEST(Document, TruncatedTextSaysWhere) {
   const auto b = yaml("a: [1, 2\n");
   ASSERT_FALSE(b.ok());
   EXPECT_NE(message(b).find("is not valid YAML: line"), std::string::npos) << message(b);
+}
+
+TEST(Document, WordsOfTheParserInsideOfTheTextAreNoMessage) {
+  for (const char* words : {"unexpected end of input", "missing closing quote", "; expected a plum"}) {
+    const std::string text = message(json(fmt::format("{{\"a\": \"{}\" x}}", words)));
+    EXPECT_EQ(text.find("the text ends"), std::string::npos) << text;
+    EXPECT_NE(text.find("at line 1, column"), std::string::npos) << text;
+    EXPECT_EQ(text.find("plum"), std::string::npos) << text;
+  }
 }
 
 TEST(Document, AZeroByteDoesNotHideWhatFollowsIt) {
@@ -105,7 +121,50 @@ TEST(Document, AZeroByteDoesNotHideWhatFollowsIt) {
 
 TEST(Document, DuplicateKeysAreRefusedAndLocated) {
   EXPECT_EQ(message(json(R"({"a": {"b": 1, "b": 2}})")), "test.json: a.b: has the key 'b' twice");
+  EXPECT_EQ(message(json(R"({"a": {"b": 1}, "c": 2, "a": 3})")), "test.json: a: has the key 'a' twice");
   EXPECT_FALSE(yaml("a: 1\na: 2\n").ok());
+}
+
+TEST(Document, RepeatedKeysOfOtherProgramsHaveTheirLastValuesInTheFirstPlaces) {
+  std::vector<std::string> repeated;
+  const auto document = parse_foreign_document(R"({"a": {"x": 1}, "b": 2, "a": 3, "c": 4, "b": [5, {"d": 6, "d": 7}]})",
+                                               "test.json", Syntax::kJson, {}, &repeated);
+  ASSERT_TRUE(document.ok()) << message(document);
+  EXPECT_EQ(document->root.dump(), R"({"a":3,"b":[5,{"d":7}],"c":4})");
+  EXPECT_EQ(repeated, (std::vector<std::string>{"a", "b", "b[1].d"}));
+}
+
+TEST(Document, RepeatedKeysTakeNoLongerTheMoreThereAre) {
+  std::string text = "{";
+  constexpr int kKeys = 60'000;
+  for (int i = 0; i < kKeys; ++i) text += fmt::format("\"k{0}\":0,\"k{0}\":{0},", i);
+  text.back() = '}';
+  std::vector<std::string> repeated;
+  const auto start = std::chrono::steady_clock::now();
+  const auto document = parse_foreign_document(text, "test.json", Syntax::kJson, {}, &repeated);
+  // A search through all earlier keys for each took half a minute.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  ASSERT_TRUE(document.ok()) << message(document);
+  EXPECT_EQ(repeated.size(), static_cast<size_t>(kKeys));
+  EXPECT_EQ(document->root.size(), static_cast<size_t>(kKeys));
+  EXPECT_EQ(std::prev(document->root.end()).value(), kKeys - 1);
+}
+
+TEST(Document, AnchorsInsideOfAnchorsStandForTheirOwnPart) {
+  const auto document = parse_foreign_document(
+      "a: &a {b: &b [1, &c 2], d: &d x}\ne: [*b, *c, *d]\nf: *a\ng: &g 3\nh: *g\n", "test.yaml", Syntax::kYaml);
+  ASSERT_TRUE(document.ok()) << message(document);
+  EXPECT_EQ(document->root.dump(),
+            R"({"a":{"b":[1,2],"d":"x"},"e":[[1,2],2,"x"],"f":{"b":[1,2],"d":"x"},"g":3,"h":3})");
+  EXPECT_NE(message(parse_foreign_document("a: &a [*a]\n", "test.yaml", Syntax::kYaml)).find("its own anchor"),
+            std::string::npos);
+}
+
+TEST(Document, TagsThatOtherProgramsGiveAMeaningAreRefused) {
+  EXPECT_NE(message(yaml("name: !include foo\n")).find("line 1: the tag !include is not read"), std::string::npos);
+  EXPECT_FALSE(yaml("name: !list [1]\n").ok());
+  EXPECT_EQ(yaml("name: ! foo\n")->root["name"], "foo");
+  EXPECT_EQ(yaml("name: !!str 5\n")->root["name"], "5");
 }
 
 TEST(Document, HugeNestingIsRefusedQuicklyInBothSyntaxes) {

@@ -5,15 +5,15 @@
 namespace weft {
 
 std::string Error::message() const {
+  // File names and names inside files can hold anything, of any length; the problem is shown in any case.
+  constexpr size_t kLongestPlace = 1000, kLongest = 4000;
   std::string text;
   for (const std::string* part : {&source, &field}) {
-    if (!part->empty()) text += *part + ": ";
+    if (!part->empty()) text += printable(*part, kLongestPlace) + ": ";
   }
   text += problem;
   // A problem may end by asking what was meant.
   if (!advice.empty()) text += (problem.ends_with('?') ? " " : ". ") + advice;
-  // File names and names inside files can hold anything.
-  constexpr size_t kLongest = 4000;
   return printable(text, kLongest);
 }
 

@@ -183,6 +183,17 @@ std::string Fields::text_or(std::string_view key, std::string fallback) {
   return value->get<std::string>();
 }
 
+std::string Fields::name(std::string_view key) {
+  return require(key) == nullptr ? "" : name_or(key, "");
+}
+
+std::string Fields::name_or(std::string_view key, std::string fallback) {
+  std::string name = text_or(key, std::move(fallback));
+  if (has(key) && !is_printable(name))
+    complain(key, fmt::format("is {}, a text of one line without control characters is needed", in_quotes(name)));
+  return name;
+}
+
 size_t Fields::choice(std::string_view key, std::span<const std::string> allowed) {
   return require(key) == nullptr ? 0 : choice_or(key, 0, allowed);
 }
@@ -259,13 +270,14 @@ void Fields::reject_unknown() const {
   const std::set<std::string> known_set(asked_.begin(), asked_.end());
   const std::vector<std::string> known(known_set.begin(), known_set.end());
   for (const auto& [name, value] : object_->items()) {
+    const std::string shown = name.empty() ? in_quotes(name) : printable(name);
     if (!known_set.contains(name)) {
-      findings_->add(path_of(printable(name)), "is not a known field; known are " + joined_or(known),
+      findings_->add(path_of(shown), "is not a known field; known are " + joined_or(known),
                      "Correct or remove it." + did_you_mean(name, known));
       return;
     }
     if (value.is_null()) {
-      findings_->add(path_of(name), "has no value", "Give one, or remove the field.");
+      findings_->add(path_of(shown), "has no value", "Give one, or remove the field.");
       return;
     }
   }

@@ -58,6 +58,9 @@ class Fields {
   bool flag_or(std::string_view key, bool fallback);
   std::string text(std::string_view key);
   std::string text_or(std::string_view key, std::string fallback);
+  /// A text that is shown and written as it is: control characters are refused.
+  std::string name(std::string_view key);
+  std::string name_or(std::string_view key, std::string fallback);
   /// One of the allowed words, as its index in `allowed`.
   size_t choice(std::string_view key, std::span<const std::string> allowed);
   size_t choice_or(std::string_view key, size_t fallback, std::span<const std::string> allowed);

@@ -150,5 +150,23 @@ TEST(Fields, OnlyTheFirstFindingIsKept) {
             "file.yaml: a: is the text 'x', a whole number from 0 to 1 is needed");
 }
 
+TEST(Fields, NamesAreOfOneLineAndWithoutControlCharacters) {
+  const auto name = [](Fields& f) { f.name("name"); };
+  EXPECT_EQ(finding("name: \"\\u4f60 a-b\"", name), "");
+  EXPECT_EQ(finding("name: \"a\\nnodes: 3\"", name),
+            "file.yaml: name: is 'a\\x0anodes: 3', a text of one line without control characters is needed");
+  EXPECT_NE(finding("name: \"a\\e[31m\"", name), "");
+  EXPECT_EQ(finding("a: 1", name), "file.yaml: name: is missing. Add it.");
+  EXPECT_EQ(finding("a: 1", [](Fields& f) { EXPECT_EQ(f.name_or("name", "x"), "x"); }), "");
+}
+
+TEST(Fields, AnUnknownKeyWithoutLettersIsStillNamed) {
+  const std::string message = finding("{\"\": 1, a: 2}", [](Fields& f) {
+    f.raw("a");
+    f.reject_unknown();
+  });
+  EXPECT_EQ(message.find("file.yaml: '': is not a known field; known are a"), 0u) << message;
+}
+
 }  // namespace
 }  // namespace weft

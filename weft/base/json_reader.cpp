@@ -50,8 +50,8 @@ std::string readable(const std::string& what) {
                      : bracket != std::string::npos ? what.substr(bracket + 2)
                                                     : what;
   if (const size_t last = text.find("; last read: "); last != std::string::npos) {
-    const size_t expected = text.find("; expected ", last);
-    text = text.substr(0, last) + (expected != std::string::npos ? text.substr(expected) : "");
+    const size_t expected = text.rfind("; expected ");
+    text = text.substr(0, last) + (expected != std::string::npos && expected > last ? text.substr(expected) : "");
   }
   return text;
 }
@@ -63,8 +63,10 @@ std::string read_json(std::string_view text, DocumentBuilder& builder) {
   if (text.find('\0') != std::string_view::npos) return "is not valid JSON: it holds a zero byte";
   JsonEvents events(builder);
   Json::sax_parse(text, &events);
+  // Behind that, the parser quotes the text, which may hold any words.
+  const std::string said = events.syntax_problem.substr(0, events.syntax_problem.find("; last read: "));
   for (const char* ending : {"unexpected end of input", "missing closing quote"}) {
-    if (events.syntax_problem.find(ending) == std::string::npos) continue;
+    if (said.find(ending) == std::string::npos) continue;
     const size_t end = text.find_last_not_of(" \t\r\n");
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end + 1), '\n');
     return fmt::format("{} in line {}, before the value that it holds is complete", kTextEnds, line);

@@ -47,12 +47,25 @@ std::optional<Error> find_problem(const char* flag, const std::string& given) {
   return std::nullopt;
 }
 
+/// Both are there and are one file, by whatever names and links. A device is read and written as one likes.
+bool is_same_file(const fs::path& output, const fs::path& input) {
+  std::error_code ignored;
+  return fs::is_regular_file(output, ignored) && fs::equivalent(output, input, ignored);
+}
+
 }  // namespace
 
-std::optional<Error> find_bad_output(std::initializer_list<Output> outputs) {
+std::optional<Error> find_bad_output(std::initializer_list<Output> outputs, std::initializer_list<Input> inputs) {
   for (const Output& output : outputs) {
     if (!output.path) continue;
     if (auto problem = find_problem(output.flag, *output.path)) return problem;
+    for (const Input& input : inputs) {
+      if (!input.path || !is_same_file(*output.path, *input.path)) continue;
+      return Error{
+          .source = output.flag,
+          .problem = fmt::format("is {}, which {} reads: it would be replaced", in_quotes(*output.path), input.flag),
+          .advice = "Name another file to write."};
+    }
     for (const Output& other : outputs) {
       if (other.flag == output.flag) break;
       std::error_code ignored;

@@ -55,5 +55,25 @@ TEST_F(OutputPath, IsRefusedWhereTwoOutputsWouldShareAFile) {
   EXPECT_NE(error->problem.find("--csv"), std::string::npos);
 }
 
+TEST_F(OutputPath, IsRefusedWhereItWouldReplaceAnInput) {
+  const std::optional<std::string> plan = in_folder("plan.json"), link = in_folder("link.json"),
+                                   hard = in_folder("hard.json"), around = in_folder("inner/../plan.json"),
+                                   other = in_folder("other.json"), null_device = "/dev/null";
+  std::ofstream(*plan) << "{}";
+  fs::create_directory(*in_folder("inner"));
+  fs::create_symlink("plan.json", *link);
+  fs::create_hard_link(*plan, *hard);
+  for (const auto& [output, input] :
+       {std::pair{plan, plan}, {link, plan}, {plan, link}, {hard, plan}, {around, plan}}) {
+    const std::optional<Error> error = find_bad_output({{"--trace", output}}, {{"--plan", input}});
+    ASSERT_TRUE(error) << *output << " for " << *input;
+    EXPECT_EQ(error->source, "--trace");
+    EXPECT_NE(error->problem.find("which --plan reads"), std::string::npos) << error->problem;
+  }
+  EXPECT_FALSE(find_bad_output({{"--trace", other}}, {{"--plan", plan}, {"--profile", std::nullopt}, {"--a", ""}}));
+  EXPECT_FALSE(find_bad_output({{"--trace", other}}, {{"--plan", other}})) << "a name in scenarios is no file";
+  EXPECT_FALSE(find_bad_output({{"--trace", null_device}}, {{"--plan", null_device}}));
+}
+
 }  // namespace
 }  // namespace weft

@@ -33,6 +33,13 @@ TEST(Error, MessageLeavesOutWhatIsEmpty) {
   EXPECT_EQ(Error{.problem = "broken"}.message(), "broken");
 }
 
+TEST(Error, ALongFileNameLeavesRoomForTheProblem) {
+  const Error error{.source = std::string(5000, 'a'), .field = std::string(5000, 'b'), .problem = "cannot be read"};
+  EXPECT_NE(error.message().find("a...: b"), std::string::npos);
+  EXPECT_TRUE(error.message().ends_with("b...: cannot be read")) << error.message();
+  EXPECT_EQ((Error{.source = "a\nb", .problem = "c\x1b"}).message(), "a\\x0ab: c\\x1b");
+}
+
 TEST(Check, ReportsTheConditionAndTheReason) {
   try {
     WEFT_CHECK(1 > 2, "one is {}", 1);

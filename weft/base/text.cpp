@@ -159,6 +159,15 @@ std::string printable_lines(std::string_view text) {
   return shown;
 }
 
+bool is_printable(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = harmless_character(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string in_quotes(std::string_view text) {
   return "'" + printable(text) + "'";
 }

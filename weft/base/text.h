@@ -21,6 +21,9 @@ std::string printable_lines(std::string_view text);
 /// The same in quotes.
 std::string in_quotes(std::string_view text);
 
+/// Whether a text may stand in a message, a table or a comment as it is: UTF-8 without control characters.
+bool is_printable(std::string_view text);
+
 /// "a, b or c".
 std::string joined_or(std::span<const std::string> words);
 

@@ -1,5 +1,6 @@
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -47,8 +48,10 @@ Json plain_scalar(const std::string& text) {
   if (text == "false" || text == "False" || text == "FALSE") return false;
   std::string_view digits = text;
   if (digits.front() == '+') digits.remove_prefix(1);
+  if (digits.size() < text.size() && digits.starts_with('-')) return text;  // one sign is a number's
   if (digits.starts_with("0x")) {
-    if (const auto value = whole_number<int64_t>(digits.substr(2), 16)) return *value;
+    const auto value = whole_number<uint64_t>(digits.substr(2), 16);  // without a sign behind the x
+    if (value && *value <= static_cast<uint64_t>(INT64_MAX)) return static_cast<int64_t>(*value);
   }
   if (const auto value = whole_number<int64_t>(digits)) return *value;
   if (const auto value = whole_number<uint64_t>(digits)) return *value;
@@ -133,17 +136,14 @@ class YamlEvents final : public YAML::EventHandler {
     if (event.kind == Event::kScalar) on_scalar(mark, event.text, event.value);
     if (event.kind == Event::kList || event.kind == Event::kMap) open(mark, event.kind == Event::kMap);
     if (event.kind == Event::kEnd) close();
-    while (!open_.empty() && levels_.size() <= open_.back()->depth) {
-      open_.back()->is_open = false;
-      open_.pop_back();
-    }
+    for (; !open_.empty() && levels_.size() <= open_.back()->depth; open_.pop_back()) open_.back()->is_open = false;
   }
 
   void record(const YAML::Mark& mark, const Event& event, YAML::anchor_t anchor) {
     constexpr size_t kMostRecorded = 1'000'000, kMostAnchors = 1'000;
     if (anchor != 0) {
-      recordings_[anchor] = {.events = {}, .depth = levels_.size()};
-      open_.push_back(&recordings_[anchor]);
+      Recording& recording = recordings_[anchor] = {.events = {}, .depth = levels_.size()};
+      open_.push_back(&recording);
     }
     if (recordings_.size() > kMostAnchors) refuse(mark, "it has more anchors than settings have");
     for (Recording* recording : open_) {
@@ -153,7 +153,7 @@ class YamlEvents final : public YAML::EventHandler {
   }
 
   void check_tag(const YAML::Mark& mark, const std::string& tag) {
-    if (!is_foreign_ || tag.size() < 2 || tag.front() != '!') return;
+    if (tag.size() < 2 || tag.front() != '!') return;
     refuse(mark, fmt::format("the tag {} is not read; write what it stands for", tag));
   }
 
@@ -198,7 +198,7 @@ class YamlEvents final : public YAML::EventHandler {
   DocumentBuilder& builder_;
   bool is_foreign_;
   std::map<YAML::anchor_t, Recording> recordings_;
-  std::vector<Recording*> open_;  ///< the innermost last
+  std::vector<Recording*> open_;  // those inside of which the reader is, the innermost last
   size_t num_recorded_ = 0;
   std::vector<Level> levels_;
   std::string refused_;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/file.h"
+#include "weft/base/file_name.h"
 #include "weft/base/output_path.h"
 #include "weft/base/text.h"
 #include "weft/cli/installation.h"
@@ -147,8 +148,7 @@ Result<std::string> describe_data(const DataRequest& request) {
       survey_data({.sets = sets, .text = text, .chat = *chat, .rule = rule, .encode = encode, .measure = measure});
   const int64_t batch = request.global_batch > 0 ? request.global_batch : kDefaultBatch;
   const int64_t unit = std::max<int64_t>({model.media.patches_per_embedding, model.media.patches_per_tile, 1});
-  WEFT_TRY(Workload workload,
-           workload_of(survey, batch, unit, std::filesystem::path(request.data).stem().string(), request.data));
+  WEFT_TRY(Workload workload, workload_of(survey, batch, unit, name_of_file(request.data), request.data));
   std::optional<PackedSurvey> rows;
   if (settings.packs) {
     rows = pack_survey(survey, settings.encode.cutoff_tokens);

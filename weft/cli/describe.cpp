@@ -11,6 +11,7 @@
 #include "weft/cli/description.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/verbs.h"
+#include "weft/spec/batch_limit.h"
 
 namespace weft {
 namespace {
@@ -76,7 +77,7 @@ Result<std::string> describe_with_data(const DescribeOptions& options) {
   }
   DataRequest request{.data = *options.data, .model = *options.model, .out = options.out, .json = options.json};
   if (options.global_batch) {
-    WEFT_TRY(request.global_batch, parse_count("--global-batch", *options.global_batch, {1, 100'000'000}));
+    WEFT_TRY(request.global_batch, parse_count("--global-batch", *options.global_batch, {1, kMostBatchSamples}));
   }
   return describe_data(request);
 }

@@ -35,6 +35,7 @@
 #include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/adapters.h"
+#include "weft/spec/batch_limit.h"
 #include "weft/spec/sample_load.h"
 
 namespace weft {
@@ -86,7 +87,8 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
   WEFT_TRY(problem.workload, scenarios.workload(options.workload));
   if (options.global_batch) {
     WEFT_TRY(problem.workload.global_batch_samples,
-             parse_count("--global-batch", *options.global_batch, {1, 100'000'000}));
+             parse_count("--global-batch", *options.global_batch, {1, kMostBatchSamples}));
+    problem.has_own_batch = true;
   }
   if (options.adapters) {
     // On a module that the workload freezes nothing would train them.
@@ -260,9 +262,20 @@ std::optional<Error> find_foreign_to_plan(const PlanOptions& options) {
   return std::nullopt;
 }
 
+std::optional<Error> find_bad_plan_output(const PlanOptions& options) {
+  return find_bad_output({{"--out", options.out}}, {{"--from", options.from},
+                                                    {"--model", options.model},
+                                                    {"--cluster", options.cluster},
+                                                    {"--workload", options.workload},
+                                                    {"--adapters", options.adapters},
+                                                    {"--strategy", options.strategy},
+                                                    {"--space", options.space},
+                                                    {"--profile", options.profile}});
+}
+
 /// A plan that is there already, beside the best one for the same model, cluster and batch.
 Result<std::string> compare_with(const PlanOptions& options) {
-  if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
+  if (auto error = find_bad_plan_output(options)) return *std::move(error);
   if (auto error = find_foreign_to_plan(options)) return *std::move(error);
   AdviceOptions how{.system = {}, .search = {}, .needs_settings = true};
   WEFT_TRY(how.search, search_options(options));
@@ -302,7 +315,7 @@ Result<std::string> search(const PlanOptions& options) {
   if (options.from) return compare_with(options);
   const double begin_ms = now_ms();
   if (auto error = find_missing(options)) return *std::move(error);
-  if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
+  if (auto error = find_bad_plan_output(options)) return *std::move(error);
   WEFT_TRY(PlanSearchOptions how, search_options(options));
   std::optional<Target> target;
   if (options.target) {

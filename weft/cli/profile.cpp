@@ -287,7 +287,12 @@ Result<std::string> run_profile(const ProfileOptions& options) {
                       .advice = "Add --update RUN, the folder of a run of 'weft train'."});
   }
   const std::optional<std::string> out = options.out;
-  if (auto error = find_bad_output({{"--out", out}, {"--cluster-out", options.cluster_out}}))
+  if (auto error =
+          find_bad_output({{"--out", out}, {"--cluster-out", options.cluster_out}}, {{"--model", options.model},
+                                                                                     {"--workload", options.workload},
+                                                                                     {"--cluster", options.cluster},
+                                                                                     {"--plan", options.plan},
+                                                                                     {"--space", options.space}}))
     return told_once(*std::move(error));
   std::optional<Plan> plan;
   if (options.plan) {

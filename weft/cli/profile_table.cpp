@@ -51,7 +51,8 @@ Result<Precision> precision_of(const std::optional<std::string>& given) {
 }  // namespace
 
 Result<std::string> profile_from_table(const ProfileTableOptions& options) {
-  if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
+  if (auto error = find_bad_output({{"--out", options.out}}, {{"--from", options.table}, {"--model", options.model}}))
+    return *std::move(error);
   WEFT_TRY(const Model model, find_scenarios().model(options.model));
   WEFT_TRY(Profile profile, read_profile_table(options.table));
   WEFT_TRY(profile.precision, precision_of(options.precision));

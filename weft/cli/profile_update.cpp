@@ -44,7 +44,8 @@ std::string learned_text(const LearnedProfile& learned, size_t num_steps, const 
 
 Result<std::string> update_profile(const ProfileUpdateOptions& options) {
   const std::optional<std::string> out = options.out;
-  if (auto error = find_bad_output({{"--out", out}})) return *std::move(error);
+  if (auto error = find_bad_output({{"--out", out}}, {{"--from-profile", options.from_profile}}))
+    return *std::move(error);
   WEFT_TRY(const RunRecord record, read_run_record(options.run));
   WEFT_TRY(const Plan plan, read_legal_plan((std::filesystem::path(options.run) / "plan.json").string()));
   std::optional<Profile> known;

@@ -180,7 +180,8 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
                                     {"--csv", options.csv},
                                     {"--csv-lowered", options.csv_lowered},
                                     {"--trace", options.trace},
-                                    {"--svg", options.svg}}))
+                                    {"--svg", options.svg}},
+                                   {{"--from", options.from}, {"--costs", options.costs}, {"--plan", options.plan}}))
     return *std::move(error);
   WEFT_TRY(const Schedule given, options.from ? schedule_from_file(options) : schedule_by_name(options));
   WEFT_TRY(const Schedule lowered, is_lowered(given) ? Result<Schedule>(given) : lower_schedule(given));

@@ -201,7 +201,13 @@ void price_pins(const ShardLimits& limits, const std::function<Result<ShardSolut
 
 Result<std::string> run_shard(const ShardOptions& options) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  if (auto error = find_bad_output({{"--out", options.out}, {"--program-out", options.program_out}})) return *error;
+  if (auto error = find_bad_output({{"--out", options.out}, {"--program-out", options.program_out}},
+                                   {{"--program", options.program},
+                                    {"--model", options.model},
+                                    {"--cluster", options.cluster},
+                                    {"--workload", options.workload},
+                                    {"--strategy", options.strategy}}))
+    return *error;
   WEFT_TRY(const std::vector<Axis> axes, parse_mesh(options.mesh));
   std::optional<int64_t> nodes;
   if (options.nodes) {

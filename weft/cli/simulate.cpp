@@ -33,7 +33,9 @@ Json checkpoint_copies(const Plan& plan) {
 }
 
 Result<std::string> simulate(const SimulateVerbOptions& options) {
-  if (auto error = find_bad_output({{"--trace", options.trace}, {"--svg", options.svg}})) return *std::move(error);
+  if (auto error = find_bad_output({{"--trace", options.trace}, {"--svg", options.svg}},
+                                   {{"--plan", options.plan}, {"--profile", options.profile}}))
+    return *std::move(error);
   WEFT_TRY(const Plan plan, read_legal_plan(options.plan, PlanUse::kPrice));
   SimulateOptions how;
   std::optional<Profile> profile;

@@ -4,7 +4,18 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
+
 namespace weft {
+
+void Table::add(std::vector<std::string> cells) {
+  // A cell is as long as it is, but for one that would fill a screen.
+  constexpr size_t kLongest = 2000;
+  for (std::string& cell : cells) {
+    if (!is_printable(cell)) cell = printable(cell, kLongest);
+  }
+  rows_.push_back(std::move(cells));
+}
 
 std::string Table::text() const {
   std::vector<size_t> widths;

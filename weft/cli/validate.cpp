@@ -266,7 +266,8 @@ Result<std::string> validate(const ValidateOptions& options) {
     return validate_runs(own);
   }
   if (auto error = find_bad_flag(options)) return *error;
-  if (auto error = find_bad_output({{"--calibrate-to", options.calibrate_to}, {"--fit-to", options.fit_to}}))
+  if (auto error = find_bad_output({{"--calibrate-to", options.calibrate_to}, {"--fit-to", options.fit_to}},
+                                   {{"--measurements", options.measurements}, {"--cluster", options.cluster}}))
     return *std::move(error);
   WEFT_TRY(Validation compared, compare(options));
   WEFT_TRY(const Validation v, with_fits(std::move(compared), options));

@@ -1,6 +1,7 @@
 #include "weft/plan/plan_json.h"
 
 #include <array>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,8 @@ const std::array<std::string, 5> kPlacements = {"base", "inline", "colocated", "
 
 constexpr IntegerRange kDegreeRange{1, kMostDevices};
 constexpr IntegerRange kCountRange{0, 1'000'000'000};
-constexpr NumberRange kFiniteRange{0, 1e18};
+// Of a prediction, which can be as slow as clusters and workloads may be: whatever is written is read.
+constexpr NumberRange kFiniteRange{0, std::numeric_limits<double>::max()};
 
 template <typename Enum, size_t N>
 const std::string& name_in(const std::array<std::string, N>& names, Enum value) {
@@ -81,7 +83,7 @@ Json carried(const std::string& name, const char* key, const Json& document) {
 /// Takes a carried document out of the plan and checks its hash.
 Document take_carried(Fields& plan, const char* what, const char* key, const std::string& source, std::string& name) {
   Fields fields = plan.object(what);
-  name = fields.text("name");
+  name = fields.name("name");
   const std::string hash = fields.text("hash");
   const Json* raw = fields.raw(key);
   Document document{.source = fmt::format("{}: {}.{}", source, what, key),
@@ -185,7 +187,7 @@ Precision read_precision(Fields& fields, const char* key, Precision fallback) {
 }
 
 SchedulePlan read_schedule(Fields fields, int64_t version) {
-  SchedulePlan schedule{.name = fields.text("name"),
+  SchedulePlan schedule{.name = fields.name("name"),
                         .mbs = fields.integer("mbs", kDegreeRange),
                         .microbatches = fields.integer("microbatches", kDegreeRange)};
   if (version >= 2 && fields.has("rows")) {

@@ -39,6 +39,15 @@ TEST(RankSet, RoundTripsAndKeepsTheOrder) {
     EXPECT_FALSE(parse_ranks(bad).ok()) << bad;
 }
 
+TEST(ReadPlan, APredictionIsReadHoweverSlow) {
+  EXPECT_EQ(findings_with(kTp, "/predicted", {{"step_time_ms", 3.4e21}, {"throughput_samples_per_s", 1e300}}), "");
+  EXPECT_NE(findings_with(kTp, "/predicted", {{"step_time_ms", -1}}), "");
+}
+
+TEST(ReadPlan, NamesOfSeveralLinesAreRefused) {
+  EXPECT_NE(findings_with(kTp, "/model/name", "a\nb").find("plan.json: model.name: is 'a\\x0ab'"), std::string::npos);
+}
+
 TEST(ReadPlan, MalformedDocumentsNameTheField) {
   EXPECT_EQ(findings_with(kTp, "/weft_plan", 3),
             "plan.json: weft_plan: is 3, but this program reads versions up to 2. Use a newer Weft, or make the plan "

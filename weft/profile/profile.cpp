@@ -48,10 +48,10 @@ Result<Profile> read_profile(const Document& document) {
   Fields fields(document, findings);
   fields.integer("weft_profile", {1, kVersion});
   Profile profile{.source = document.source};
-  profile.device = fields.text("device");
-  profile.software = fields.text_or("software", "");
-  profile.date = fields.text_or("date", "");
-  profile.model = fields.text("model");
+  profile.device = fields.name("device");
+  profile.software = fields.name_or("software", "");
+  profile.date = fields.name_or("date", "");
+  profile.model = fields.name("model");
   profile.model_hash = fields.text("model_hash");
   profile.precision =
       static_cast<Precision>(fields.choice_or("precision", static_cast<size_t>(Precision::kBf16), precision_names()));

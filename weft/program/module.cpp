@@ -59,4 +59,17 @@ int64_t num_parameters(const Module& module) {
   return total;
 }
 
+double estimated_parameters(const Module& module) {
+  const auto of_block = [](const Block& block) {
+    double total = 0;
+    for (const Op& op : block.ops) total += estimated_parameters(op);
+    return total;
+  };
+  std::vector<double> of_layers;
+  for (const Block& layer : module.distinct_layers) of_layers.push_back(of_block(layer));
+  double total = of_block(module.entry) + of_block(module.exit);
+  for (const size_t kind : module.layers) total += of_layers[kind];
+  return total;
+}
+
 }  // namespace weft

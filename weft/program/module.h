@@ -69,4 +69,7 @@ const Op& op_named(const Block& block, std::string_view name);
 int64_t num_parameters(const Block& block);
 int64_t num_parameters(const Module& module);
 
+/// The same but for rounding, of any sizes.
+double estimated_parameters(const Module& module);
+
 }  // namespace weft

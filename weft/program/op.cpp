@@ -8,22 +8,30 @@
 namespace weft {
 namespace {
 
-int64_t num_parameters_of(const Matmul& m) {
-  return m.is_tied ? 0 : m.experts * (m.in * m.out + m.bias_elements);
+// Counted in whole numbers, which are exact, or in doubles, which do not overflow.
+template <typename Number>
+Number parameters_of(const Matmul& m) {
+  if (m.is_tied) return 0;
+  return Number(m.experts) * (Number(m.in) * Number(m.out) + Number(m.bias_elements));
 }
-int64_t num_parameters_of(const Attention&) {
+template <typename Number>
+Number parameters_of(const Attention&) {
   return 0;
 }
-int64_t num_parameters_of(const Norm& n) {
-  return n.has_bias ? 2 * n.width : n.width;
+template <typename Number>
+Number parameters_of(const Norm& n) {
+  return Number(n.has_bias ? 2 : 1) * Number(n.width);
 }
-int64_t num_parameters_of(const Pointwise& p) {
-  return p.scales;
+template <typename Number>
+Number parameters_of(const Pointwise& p) {
+  return Number(p.scales);
 }
-int64_t num_parameters_of(const Lookup& l) {
-  return l.entries * l.width;
+template <typename Number>
+Number parameters_of(const Lookup& l) {
+  return Number(l.entries) * Number(l.width);
 }
-int64_t num_parameters_of(const CrossEntropy&) {
+template <typename Number>
+Number parameters_of(const CrossEntropy&) {
   return 0;
 }
 
@@ -64,11 +72,15 @@ HeldWeights held_by(const Op& op) {
 }
 
 bool has_weights(const Op& op) {
-  return num_parameters(op) > 0;
+  return estimated_parameters(op) > 0;
 }
 
 int64_t num_parameters(const Op& op) {
-  return std::visit([](const auto& shape) { return num_parameters_of(shape); }, op.shape);
+  return std::visit([](const auto& shape) { return parameters_of<int64_t>(shape); }, op.shape);
+}
+
+double estimated_parameters(const Op& op) {
+  return std::visit([](const auto& shape) { return parameters_of<double>(shape); }, op.shape);
 }
 
 }  // namespace weft

@@ -193,7 +193,11 @@ inline bool sees_divided(const Op& norm) {
 /// Whether it has weights of its own; a head that is tied has not.
 bool has_weights(const Op& op);
 
-/// Trainable elements of the operator's own weights.
+/// Trainable elements of the operator's own weights. Of models that were read it fits 64 bits, with all others of them
+/// (find_too_large in weft/spec/model_size.h).
 int64_t num_parameters(const Op& op);
+
+/// The same but for rounding, of any sizes.
+double estimated_parameters(const Op& op);
 
 }  // namespace weft

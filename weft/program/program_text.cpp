@@ -1,5 +1,6 @@
 #include "weft/program/program_text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -317,6 +318,14 @@ std::string operator_text(const Program& program, const Operator& op) {
   return text;
 }
 
+/// A name as one word of a line, which is what is read.
+std::string name_word(std::string name) {
+  constexpr size_t kLongestName = 1020;
+  if (!is_printable(name)) name = printable(name, kLongestName);
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
 }  // namespace
 
 Result<Program> parse_program(std::string_view text, const std::string& source) {
@@ -338,7 +347,7 @@ std::string nameless_text(const Operator& op, const std::string& operands) {
 }
 
 std::string program_text(const Program& program) {
-  std::string text = fmt::format("weft_program 1 {}\n", program.name);
+  std::string text = fmt::format("weft_program 1 {}\n", name_word(program.name));
   for (const ProgramDim& dim : program.dims)
     text += fmt::format("dim {} {}{}\n", dim.name, dim.length, dim.unit > 1 ? fmt::format(" unit {}", dim.unit) : "");
   std::vector<bool> is_written(program.values.size(), false);

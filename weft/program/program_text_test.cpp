@@ -52,6 +52,16 @@ TEST(ProgramText, ReadsWhatItWrites) {
   EXPECT_EQ(program_text(*again), text);
 }
 
+TEST(ProgramText, ANameThatIsNoWordIsWrittenAsOne) {
+  Program program = *parse_program(kMlp, "test");
+  for (const char* name : {"two words", "a\nb", "a\x1b[31m", "\xff", ""}) {
+    program.name = name;
+    const Result<Program> again = parse_program(program_text(program), "again");
+    ASSERT_TRUE(again) << again.error().message();
+    EXPECT_EQ(again->operators.size(), program.operators.size());
+  }
+}
+
 TEST(ProgramText, TheBuilderWritesTheSameProgram) {
   ProgramBuilder code("mlp");
   code.dim("b", 8), code.dim("s", 512), code.dim("h", 64), code.dim("f", 256), code.dim("p", 512, 2);

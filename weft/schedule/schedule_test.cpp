@@ -7,6 +7,7 @@
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
+#include "weft/schedule/timeline.h"
 #include "weft/schedule/validate.h"
 
 namespace weft {
@@ -233,6 +234,12 @@ TEST(Lowering, ContradictingOrdersAreRefused) {
   ASSERT_FALSE(lowered.ok());
   EXPECT_NE(lowered.error().message().find("rank 0: deadlock: 0B0 waits for ever"), std::string::npos)
       << lowered.error().message();
+}
+
+TEST(Timeline, APictureIsXmlWhateverItsTitle) {
+  const std::string svg = to_svg({}, "a<b>&\x1b[31m\n\xff");
+  EXPECT_NE(svg.find("a&lt;b&gt;&amp;\\x1b[31m\\x0a\\xff"), std::string::npos) << svg;
+  EXPECT_EQ(svg.find('\x1b'), std::string::npos);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
+
 namespace weft {
 namespace {
 
@@ -107,7 +109,8 @@ double picture_width(const Timeline& timeline) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  // XML has no control characters, however they are written.
+  for (const char c : is_printable(text) ? text : printable(text, 4 * text.size())) {
     if (c == '&')
       out += "&amp;";
     else if (c == '<')

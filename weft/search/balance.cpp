@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/text.h"
 #include "weft/schedule/lowering.h"
 #include "weft/search/balance_memory.h"
 #include "weft/search/chain_solver.h"
@@ -21,9 +22,9 @@ using Clock = ChainSearch::Clock;
 
 /// A makespan that can be had: everything recomputed, the largest stage as small as it gets. A stage works that long at
 /// most, and runs of blocks beyond it need no look at their recomputation. Infinite when that placement does not fit.
-Result<double> makespan_with_all_recomputed(const BalanceCosts& costs, SolverShape& shape) {
+Result<double> makespan_with_all_recomputed(const BalanceCosts& costs, SolverShape& shape, const Deadline& deadline) {
   ChainSource source(costs, shape.in_flight, RecomputeOptions::kAll);
-  WEFT_TRY(const StageOptions options, StageOptions::make(source, {}));
+  WEFT_TRY(const StageOptions options, StageOptions::make(source, {.deadline = deadline}));
   const Chain chain = ChainSearch(options).least_bottleneck();
   if (chain.empty()) return kInfinity;
   for (const double gib : memory_of_ranks(shape.schedule, shape.moments, options, chain)) {
@@ -74,17 +75,26 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
   SolverEffort effort;
   effort.time_limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
   effort.stop = options.stop;
+  const Deadline deadline(effort.start + effort.time_limit, options.stop);
   SolverShape shape(std::move(schedule));
   double most_ms = kInfinity;
   if (costs.has_memory_limit()) {
-    WEFT_TRY(most_ms, makespan_with_all_recomputed(costs, shape));
+    WEFT_TRY(most_ms, makespan_with_all_recomputed(costs, shape, deadline));
   }
   ChainSource source(costs, shape.in_flight,
                      costs.shape.vpp > 1 ? RecomputeOptions::kPareto : RecomputeOptions::kLeast);
   WEFT_TRY(const StageOptions stage_options,
-           StageOptions::make(source, {.below_ms = most_ms, .microbatches = costs.shape.microbatches}));
+           StageOptions::make(source,
+                              {.below_ms = most_ms, .microbatches = costs.shape.microbatches, .deadline = deadline}));
   const std::vector<double> limits(costs.has_memory_limit() ? shape.moments.size() : 0, costs.memory_gib);
   const SolvedChain solved = solve_chain(shape, stage_options, limits, kInfinity, effort);
+  if (solved.is_too_large) {
+    return Error{.source = "balance",
+                 .field = "chain",
+                 .problem = fmt::format("{} blocks on {} stages take more memory to place than a search may have",
+                                        with_commas(costs.num_blocks()), with_commas(source.num_stages())),
+                 .advice = "Take several layers as one block, or fewer stages."};
+  }
   const bool is_stopped = !solved.is_exhausted && options.stop != nullptr && options.stop->load();
   if (solved.best.empty() && is_stopped) {
     return Error{.kind = ErrorKind::kJob,

@@ -46,7 +46,7 @@ void read_backward(Fields& fields, bool is_split, bool is_required, WorkTimes& t
 
 BlockKind read_kind(Fields& fields, bool is_split) {
   BlockKind kind;
-  kind.name = fields.text("name");
+  kind.name = fields.name("name");
   kind.count = static_cast<int32_t>(fields.integer("count", {1, kMostBalancedBlocks}));
   kind.times.forward_ms = fields.number("forward_ms", kTimeRange);
   read_backward(fields, is_split, true, kind.times);

@@ -36,11 +36,12 @@ Result<LeastBalanceMemory> least_balance_memory(const BalanceCosts& costs, const
                                                 const Deadline& deadline) {
   const MomentsOfRanks moments = moments_of_ranks(schedule);
   ChainSource source(costs, most_in_flight(schedule, moments), RecomputeOptions::kAll);
-  WEFT_TRY(const StageOptions options, StageOptions::make(source, {}));
+  WEFT_TRY(const StageOptions options, StageOptions::make(source, {.deadline = deadline}));
   ChainSearch search(options);
   const std::vector<ChainRow> rows = memory_rows(schedule, moments);
   for (const ChainRow& row : rows) search.add_row(row);
   LeastBalanceMemory least;
+  if (!search.has_room()) return least;
   const Chain any = search.least(rows.front());
   if (any.empty()) return LeastBalanceMemory{.is_exact = true};
   least.gib = largest_row(rows, options, any);

@@ -1,6 +1,7 @@
 #include "weft/search/balance.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <random>
@@ -8,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "weft/schedule/lowering.h"
+#include "weft/search/chain_search.h"
+#include "weft/search/chain_source.h"
 #include "weft/simulate/run_schedule.h"
 #include "weft/simulate/walk_memory.h"
 
@@ -317,6 +320,51 @@ TEST(Balance, WhatDoesNotFitSaysTheSmallestLimitThatDoes) {
     }
   }
   EXPECT_GT(num_refused, 30);
+}
+
+TEST(Balance, EndsInTimeWhereListingTheWaysToFillStagesTakesLonger) {
+  // Each run of blocks of so many kinds has thousands of recomputations, and there are 10,000 runs.
+  BalanceCosts costs{.memory_gib = 40};
+  costs.schedule = ScheduleName::kInterleaved1f1b;
+  costs.shape = {.pp = 8, .vpp = 16, .microbatches = 16};
+  for (int k = 0; k < 256; ++k) {
+    costs.chain.push_back({.name = std::to_string(k),
+                           .count = 1,
+                           .times = {1.0 + 0.01 * (k % 7), 2, 0},
+                           .activation_gib = 0.1 + 0.003 * (k % 11),
+                           .recompute_saves_gib = 0.05 + 0.002 * (k % 5)});
+  }
+  constexpr double kLimit_s = 0.5;
+  const auto start = std::chrono::steady_clock::now();
+  const Result<BalancedPipeline> found = balance(costs, {.time_limit_s = kLimit_s});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  if (!found) {
+    EXPECT_NE(found.error().problem.find("in the time given"), std::string::npos) << found.error().message();
+  }
+}
+
+TEST(Balance, APlacementThatHasNoRoomInMemoryIsRefused) {
+  BalanceCosts costs;
+  costs.schedule = ScheduleName::k1f1b;
+  costs.shape = {.pp = 4, .vpp = 1, .microbatches = 4};
+  costs.chain.push_back({.name = "a", .count = 8, .times = {1, 2, 0}});
+  ChainSource source(costs, {4, 3, 2, 1}, RecomputeOptions::kLeast);
+  const StageOptions options = *StageOptions::make(source, {});
+  const ChainSearch search(options);
+  EXPECT_TRUE(search.has_room(1'000));
+  EXPECT_FALSE(search.has_room(10'000'000));
+}
+
+TEST(StageOptions, AreNotListedBehindTheDeadline) {
+  BalanceCosts costs;
+  costs.shape = {.pp = 4, .vpp = 1, .microbatches = 4};
+  costs.chain.push_back({.name = "a", .count = 64, .times = {1, 2, 0}});
+  ChainSource source(costs, {4, 3, 2, 1}, RecomputeOptions::kLeast);
+  EXPECT_TRUE(StageOptions::make(source, {}).ok());
+  const Result<StageOptions> late = StageOptions::make(source, {.deadline = Deadline(-1.0)});
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().kind, ErrorKind::kJob);
+  EXPECT_NE(late.error().problem.find("in the time given"), std::string::npos);
 }
 
 }  // namespace

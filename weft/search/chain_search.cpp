@@ -28,6 +28,14 @@ void ChainSearch::add_row(ChainRow row) {
   is_behind_current_ = false;
 }
 
+bool ChainSearch::has_room(size_t more_rows) const {
+  // Far more than any real pipeline asks for: 64 stages of 512 blocks have room for 2,700 rows.
+  constexpr double kMostBytes = 2.0 * (1 << 30);
+  constexpr double kTables = 3;  // ahead, behind, needless
+  const auto cells = static_cast<double>(at(options_.num_stages(), options_.num_blocks() + 1));
+  return kTables * sizeof(double) * cells * static_cast<double>(rows_.size() + more_rows) <= kMostBytes;
+}
+
 void ChainSearch::set_alive(std::vector<char> alive) {
   alive_ = std::move(alive);
   is_behind_current_ = false;
@@ -89,8 +97,8 @@ bool ChainSearch::sum_ahead(const Deadline& end) {
   return true;
 }
 
-double ChainSearch::bound() {
-  if (!is_behind_current_) sum_behind({});
+double ChainSearch::bound(const Deadline& end) {
+  if (!is_behind_current_ && !sum_behind(end)) return 0;
   double bound = 0;
   for (size_t r = 0; r < rows_.size(); ++r) {
     if (!rows_[r].is_constraint()) bound = std::max(bound, rows_[r].constant + behind(0, 0)[r]);
@@ -109,7 +117,7 @@ size_t ChainSearch::filter(double target, const Deadline& end) {
   is_behind_current_ = false;
   if (!sum_behind(end)) return 0;
   // What was removed before is not part of anything below this target.
-  known_bound_ = std::max(known_bound_, std::min(target, bound()));
+  known_bound_ = std::max(known_bound_, std::min(target, bound(end)));
   if (!sum_ahead(end)) return 0;
   size_t num_removed = 0;
   for (int32_t stage = 0; stage < options_.num_stages(); ++stage) {

@@ -41,8 +41,13 @@ class ChainSearch {
   void add_row(ChainRow row);
   size_t num_rows() const { return rows_.size(); }
 
-  /// No chain has a larger row maximum below this: the largest of the rows' own minima over the options left.
-  double bound();
+  /// Whether what is known of each row at each block has room in memory, with so many more rows. Nothing below may be
+  /// asked without.
+  bool has_room(size_t more_rows = 0) const;
+
+  /// No chain has a larger row maximum below this: the largest of the rows' own minima over the options left; 0 where
+  /// there was no time to find it.
+  double bound(const Deadline& end = {});
   /// The best that find_below has met on its way, over all options; it costs nothing.
   double known_bound() const { return known_bound_; }
 

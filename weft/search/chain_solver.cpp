@@ -35,6 +35,8 @@ class Solver {
 
   /// Looks until nothing better is left, or until the deadline.
   void run() {
+    is_too_large_ = !search_.has_room();
+    if (is_too_large_) return;
     if (options_.size() == 0 || !try_first_chain()) {
       is_exhausted_ = true;  // some stage cannot be filled at all
       return;
@@ -44,7 +46,9 @@ class Solver {
       improve_mix();
     }
     size_t width = 4;
-    for (int walk = 0; !deadline_.is_over() && width <= effort_.most_labels && walk < effort_.most_walks; ++walk) {
+    for (int walk = 0;
+         !deadline_.is_over() && search_.has_room(1) && width <= effort_.most_labels && walk < effort_.most_walks;
+         ++walk) {
       const ChainSearch::Outcome outcome =
           search_.find_below(best_ms_ * (1 - kPrecision), {.labels_a_block = width, .deadline = deadline_});
       for (const Chain& chain : outcome.found) try_chain(chain);
@@ -60,7 +64,7 @@ class Solver {
     }
     if (is_exhausted_) return;
     if (effort_.most_walks < std::numeric_limits<int>::max()) {
-      bound_ms_ = std::max(search_.known_bound(), search_.bound());
+      bound_ms_ = std::max(search_.known_bound(), search_.bound(end_));
     } else {
       raise_bound();
     }
@@ -68,6 +72,7 @@ class Solver {
 
   /// Nothing that fits is better than the best; when there is no best, nothing fits.
   bool is_exhausted() const { return is_exhausted_; }
+  bool is_too_large() const { return is_too_large_; }
   const Chain& best() const { return best_; }
   double best_ms() const { return best_ms_; }
   double bound_ms() const { return is_exhausted_ ? best_ms_ : std::min(best_ms_, bound_ms_); }
@@ -99,7 +104,10 @@ class Solver {
     return makespan;
   }
 
-  void add_path(const CriticalPath& path) { search_.add_row(row_of(path)); }
+  /// A path that there is no room for bounds nothing.
+  void add_path(const CriticalPath& path) {
+    if (search_.has_room(1)) search_.add_row(row_of(path));
+  }
 
   void try_chain(const Chain& chain) {
     const double makespan = simulate(times_of(chain));
@@ -119,7 +127,7 @@ class Solver {
   bool try_first_chain() {
     const Chain chain = search_.least_bottleneck();
     if (chain.empty()) return false;
-    if (search_.bound() < best_ms_) try_chain(chain);
+    if (search_.bound(end_) < best_ms_) try_chain(chain);
     return true;
   }
 
@@ -132,10 +140,11 @@ class Solver {
 
   /// Adds the best mix of the paths known so far, and of memory, as a row of its own.
   void improve_mix() {
+    if (!search_.has_room(1)) return;
     // Most chains are settled without a mix.
     for (; num_mixed_ < shape_.paths.size(); ++num_mixed_) mix_.add_objective(row_of(shape_.paths[num_mixed_]));
     const bool has_best = best_ms_ < kInfinity;
-    const double target = has_best ? best_ms_ * (1 - kPrecision) : 2 * search_.bound();
+    const double target = has_best ? best_ms_ * (1 - kPrecision) : 2 * search_.bound(deadline_);
     search_.add_row(mix_.improve(search_, options_, {.iterations = 150, .target = target, .deadline = deadline_},
                                  [this](const Chain& chain) { try_chain(chain); }));
   }
@@ -146,7 +155,7 @@ class Solver {
     constexpr int kMostRetries = 4;
     bound_ms_ = search_.known_bound();
     if (end_.is_over()) return;
-    bound_ms_ = std::max(bound_ms_, search_.bound());
+    bound_ms_ = std::max(bound_ms_, search_.bound(end_));
     if (best_ms_ == kInfinity) return;
     const std::vector<char> alive = search_.alive();
     double high = best_ms_;
@@ -187,6 +196,7 @@ class Solver {
   double best_ms_;
   double bound_ms_ = 0;
   bool is_exhausted_ = false;
+  bool is_too_large_ = false;
   int64_t num_simulated_ = 0;
 };
 
@@ -240,7 +250,8 @@ SolvedChain solve_chain(SolverShape& shape, const StageOptions& options, std::sp
                      .best_ms = solver.best().empty() ? kInfinity : solver.best_ms(),
                      .bound_ms = solver.bound_ms(),
                      .is_exhausted = solver.is_exhausted(),
-                     .num_simulated = solver.num_simulated()};
+                     .num_simulated = solver.num_simulated(),
+                     .is_too_large = solver.is_too_large()};
   if (!solved.best.empty() && solved.bound_ms >= solved.best_ms * (1 - kPrecision)) solved.is_exhausted = true;
   return solved;
 }

@@ -44,6 +44,7 @@ struct SolvedChain {
   double bound_ms = 0;
   bool is_exhausted = false;  ///< nothing that fits is better; where there is no best, nothing fits below the limit
   int64_t num_simulated = 0;
+  bool is_too_large = false;  ///< too many stages and blocks for the search's tables: nothing was looked at
 };
 
 /// The chain of options with the smallest makespan below `below_ms`. Ranks that hold several stages share

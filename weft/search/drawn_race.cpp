@@ -57,7 +57,8 @@ bool extend_all(DrawnObjective& objective, const Deadline& deadline, int64_t bat
 int64_t race(DrawnObjective& objective, const RaceOptions& options, std::vector<FoundPlan>& best) {
   sort_by_mean(best);
   auto batches = std::ssize(best.front().steps_ms);
-  while (batches < kMostRaceBatches && !options.deadline.is_over()) {
+  const int64_t most_batches = std::min(kMostRaceBatches, options.most_batches);
+  while (batches < most_batches && !options.deadline.is_over()) {
     for (size_t i = best.size() - 1; i > 0; --i) {
       if (i >= options.keep && !may_win(best, i, options.within))
         best.erase(best.begin() + static_cast<std::ptrdiff_t>(i));
@@ -70,7 +71,7 @@ int64_t race(DrawnObjective& objective, const RaceOptions& options, std::vector<
         is_open |= difference(best[i], first, 1 + options.within).is_open(first.step_time_ms);
     }
     if (!is_open) break;
-    const int64_t more = std::min(2 * batches, kMostRaceBatches);
+    const int64_t more = std::min(2 * batches, most_batches);
     if (extend_all(objective, options.deadline, more, best)) {
       batches = more;
     } else {

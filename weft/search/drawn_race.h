@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "weft/search/deadline.h"
 #include "weft/search/drawn_objective.h"
 #include "weft/search/plan_search.h"
@@ -16,6 +18,7 @@ struct RaceOptions {
   size_t keep = 1;    ///< so many of the fastest stay, whatever their times
   double within = 0;  ///< and what is simpler, as long as it may be slower than the fastest by this share at most
   Deadline deadline;
+  int64_t most_batches = std::numeric_limits<int64_t>::max();  ///< for which there is memory
 };
 
 /// Draws more batches for the best plans until it is sure which is fastest and which are within the margin, or that it

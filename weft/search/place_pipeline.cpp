@@ -16,6 +16,10 @@ constexpr int kFewWalks = 4;
 /// Simulations of a local search between two walks.
 constexpr int64_t kMostLocal = 32;
 
+/// Runs of blocks that are looked at whatever the time: a search without any still answers with a plan that fits. That
+/// is enough for the longest models on dozens of stages, and takes fractions of a second.
+constexpr int64_t kSureRuns = 200'000;
+
 SolverEffort effort_of(const PlaceLimits& limits) {
   return {.time_limit = std::max<Deadline::Clock::duration>(limits.deadline.left(), std::chrono::milliseconds(1)),
           .most_labels = limits.is_careful && !limits.is_brief ? kMostLabels : kFewLabels,
@@ -46,7 +50,9 @@ void move_chunks(PlanStages& stages, SolverShape& shape, const PlaceLimits& limi
   constexpr int32_t kReach = 4, kBlocksAStep = 8;
   StageOptions::Limit limit{.below_ms = placed.makespan_ms * (1 + kPrecision),
                             .microbatches = shape.schedule.num_microbatches,
-                            .reach = std::max(kReach, stages.num_blocks() / kBlocksAStep)};
+                            .reach = std::max(kReach, stages.num_blocks() / kBlocksAStep),
+                            .deadline = limits.deadline,
+                            .sure_runs = kSureRuns};
   for (const StageOption& stage : placed.stages) limit.around.push_back(stage.first);
   const Result<StageOptions> options = StageOptions::make(stages, limit);
   if (!options) return;
@@ -98,8 +104,10 @@ PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below
 /// One stage a rank.
 PlacedPipeline place_below(PlanStages& stages, SolverShape& shape, double below_ms, const PlaceLimits& limits) {
   stages.look_below(below_ms);
-  const Result<StageOptions> options =
-      StageOptions::make(stages, {.below_ms = below_ms, .microbatches = shape.schedule.num_microbatches});
+  const Result<StageOptions> options = StageOptions::make(stages, {.below_ms = below_ms,
+                                                                   .microbatches = shape.schedule.num_microbatches,
+                                                                   .deadline = limits.deadline,
+                                                                   .sure_runs = kSureRuns});
   if (!options) return {};
   const SolvedChain chain = solve_chain(shape, *options, stages.limits_gib(), below_ms, effort_of(limits));
   PlacedPipeline placed{

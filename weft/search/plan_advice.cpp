@@ -150,13 +150,22 @@ int64_t largest_batch(const PlanProblem& problem) {
   return 1;
 }
 
+/// What gave the batch.
+std::string batch_source(const PlanProblem& problem) {
+  return problem.has_own_batch ? "--global-batch" : problem.workload.source;
+}
+std::string batch_field(const PlanProblem& problem) {
+  return problem.has_own_batch ? "" : "global_batch_samples";
+}
+
 /// Where there would be candidates, but with schedules that are too long.
 std::optional<Error> find_too_many_microbatches(const PlanProblem& problem) {
   PlanProblem longer = problem;
   longer.space.most_stage_microbatches = INT64_MAX;
   if (!has_candidates(longer)) return std::nullopt;
   const int64_t batch = problem.workload.global_batch_samples;
-  return Error{.source = "--global-batch",
+  return Error{.source = batch_source(problem),
+               .field = batch_field(problem),
                .problem = fmt::format("is {} samples, which {} cannot take in fewer than {} microbatches times "
                                       "pipeline stages; no more are searched",
                                       with_commas(batch), counted(problem.cluster.num_devices(), "device"),
@@ -185,7 +194,8 @@ std::optional<Error> find_too_few_microbatches(const PlanProblem& problem, const
     if (!found && deadline.is_over()) return std::nullopt;
     if (!found) continue;
     const int64_t given = problem.workload.global_batch_samples;
-    return Error{.source = "--global-batch",
+    return Error{.source = batch_source(problem),
+                 .field = batch_field(problem),
                  .problem = fmt::format("is {} samples: what fits on {} takes more than {} microbatches times pipeline "
                                         "stages, and no more are searched",
                                         with_commas(given), counted(problem.cluster.num_devices(), "device"),

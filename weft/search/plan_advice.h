@@ -10,6 +10,7 @@ struct PlanProblem {
   Cluster cluster;
   Workload workload;
   PlanSpace space;
+  bool has_own_batch = false;  ///< an option gave the batch, not the workload's file
 };
 
 /// The least memory a device must have for some plan of the space to fit, to a hundredth; nothing when none does up to

@@ -652,7 +652,10 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   result.batches = batches;
   if (races) {
     const RaceOptions race_options{
-        .keep = std::max<size_t>(1, options.top), .within = options.within, .deadline = deadline};
+        .keep = std::max<size_t>(1, options.top),
+        .within = options.within,
+        .deadline = deadline,
+        .most_batches = static_cast<int64_t>(kMostDrawnPieces / expected_pieces(problem.model, problem.workload, 1))};
     result.batches = race(objective, race_options, result.best);
   }
   result.num_drawn = objective.num_priced();
@@ -674,8 +677,10 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
   WEFT_TRY(PlanSpace space, fitted(given, model));
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
+  const int64_t first = options.batches == kEnoughBatches ? first_batches(load.global_batch_samples) : options.batches;
   const bool draws = options.batches != 0 && !options.first_only && has_distributions(load) &&
-                     load.global_batch_samples <= kMostDrawnSamples;
+                     load.global_batch_samples <= kMostDrawnSamples &&
+                     expected_pieces(model, load, first) <= kMostDrawnPieces;
   Plan plan = plan_without_settings(model, cluster, std::move(load));
   plan.cluster.device.memory_gib *= 1 - options.memory_margin;
   if (num_experts(*model.find(ModuleKind::kLlm)) > 1 && !Trainable(plan).reaches_experts_alike()) {

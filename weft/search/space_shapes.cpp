@@ -54,7 +54,9 @@ Result<std::vector<BlockShape>> wanted_shapes(const Model& model, const Cluster&
   WEFT_TRY(PlanSimulator recorder,
            PlanSimulator::create(problem, std::make_unique<RecordingTimes>(problem.cluster, asked)));
   DrawnSamples drawn(problem);
-  const bool draws = has_distributions(problem.workload) && problem.workload.global_batch_samples <= kMostDrawnSamples;
+  const bool draws = has_distributions(problem.workload) &&
+                     problem.workload.global_batch_samples <= kMostDrawnSamples &&
+                     expected_pieces(problem.model, problem.workload, 1) <= kMostDrawnPieces;
   double best_ms = kInfinity;
   // What blocks feel of a frame: others divide the same blocks over ranks.
   std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, bool, int64_t>> seen;

@@ -12,12 +12,32 @@ namespace {
 
 constexpr size_t kMostOptions = 20'000'000;
 
+Error out_of_time() {
+  return {.kind = ErrorKind::kJob,
+          .source = "balance",
+          .problem = "no placement was found in the time given: that was too short to list the ways to fill stages",
+          .advice = "Raise --time-limit, or take several layers as one block."};
+}
+
+/// Whether there is no time to look at another run of blocks.
+class ListingTime {
+ public:
+  explicit ListingTime(const StageOptions::Limit& limit) : deadline_(limit.deadline), sure_runs_(limit.sure_runs) {}
+
+  bool is_over() { return ++num_runs_ > sure_runs_ && deadline_.is_over(); }
+
+ private:
+  RareDeadline deadline_;
+  int64_t sure_runs_;
+  int64_t num_runs_ = 0;
+};
+
 /// Where stages can start, from how far the stages before reach and how far those behind reach back. A run that fits
 /// still fits without its first or its last block, so one sweep each way is enough.
 class Windows {
  public:
-  Windows(StageSource& source, const StageOptions::Limit& limit)
-      : source_(source), limit_(limit), stages_(source.num_stages()), blocks_(source.num_blocks()) {}
+  Windows(StageSource& source, const StageOptions::Limit& limit, ListingTime& time)
+      : source_(source), limit_(limit), time_(time), stages_(source.num_stages()), blocks_(source.num_blocks()) {}
 
   std::optional<Error> find() {
     if (!limit_.around.empty()) {
@@ -72,6 +92,11 @@ class Windows {
       // The first stage starts at the first block; the sweep back only asks how far it could reach.
       first = 0;
     }
+    if (error_) return false;
+    if (time_.is_over()) {
+      error_ = out_of_time();
+      return false;
+    }
     scratch_.clear();
     if (auto error = source_.list(stage, first, end - first, scratch_)) error_ = std::move(error);
     return !error_ && !scratch_.empty() && scratch_.front().total_ms() <= most_ms(stage, first);
@@ -79,6 +104,7 @@ class Windows {
 
   StageSource& source_;
   StageOptions::Limit limit_;
+  ListingTime& time_;
   int32_t stages_, blocks_;
   std::vector<StageOption> scratch_;
   std::optional<Error> error_;
@@ -90,7 +116,8 @@ Result<StageOptions> StageOptions::make(StageSource& source, const Limit& limit)
   StageOptions made;
   made.num_stages_ = source.num_stages();
   made.num_blocks_ = source.num_blocks();
-  Windows windows(source, limit);
+  ListingTime time(limit);
+  Windows windows(source, limit, time);
   if (auto error = windows.find()) return *std::move(error);
   made.low_ = windows.low;
   made.high_ = windows.high;
@@ -103,6 +130,7 @@ Result<StageOptions> StageOptions::make(StageSource& source, const Limit& limit)
       if (stage == 0 && first > 0) continue;
       const double most_ms = windows.most_ms(stage, first);
       for (int32_t end = std::max(first + 1, made.low_[s + 1]); end <= made.high_[s + 1]; ++end) {
+        if (time.is_over()) return out_of_time();
         const size_t size = made.options_.size();
         if (auto error = source.list(stage, first, end - first, made.options_)) return *std::move(error);
         if (made.options_.size() == size) break;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/search/deadline.h"
 #include "weft/search/schedule_graph.h"
 
 namespace weft {
@@ -63,7 +64,11 @@ class StageOptions {
     /// Where stages start in a placement; others are listed only where no stage starts further than `reach` from there.
     std::vector<int32_t> around = {};
     int32_t reach = 0;
+    Deadline deadline = {};
+    /// So many runs of blocks are looked at even behind the deadline.
+    int64_t sure_runs = 0;
   };
+  /// Fails where there are too many, or the time is over.
   static Result<StageOptions> make(StageSource& source, const Limit& limit);
 
   int32_t num_stages() const { return num_stages_; }

@@ -8,8 +8,10 @@
 
 namespace weft {
 
-/// Batches drawn from a plan's workload with its seed, each once. All plans of one model, workload and seed have the
-/// same.
+/// A batch drawn from a plan's workload with its seed. All plans of one model, workload and seed have the same.
+std::vector<SampleLoad> drawn_batch(const Plan& plan, int64_t index);
+
+/// Such batches, each drawn once and kept.
 class DrawnSamples {
  public:
   /// The plan must outlive it.

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/units.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/simulate/drawn_samples.h"
@@ -89,10 +90,9 @@ void add_batches(PlanSimulator& simulator, const Plan& plan, const Schedule& sch
                  std::vector<double> steps, PlanReport& report) {
   steps.resize(std::min(steps.size(), static_cast<size_t>(batches)));
   if (std::ssize(steps) < batches) {
-    DrawnSamples samples(plan);
     const SampleWork work(plan, simulator.costs());
     for (int64_t b = std::ssize(steps); b < batches; ++b)
-      steps.push_back(simulator.run_drawn(plan, schedule, work, samples.batch(b)));
+      steps.push_back(simulator.run_drawn(plan, schedule, work, drawn_batch(plan, b)));
   }
   report.batches = batches;
   report.spread = spread_of(std::move(steps));
@@ -161,7 +161,17 @@ Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& optio
 
   const bool varies = has_distributions(plan.workload);
   const int64_t batches = options.batches.value_or(plan.batches.value_or(kDefaultBatches));
-  if (varies && batches > 0) add_batches(simulator, plan, schedule, batches, options.steps_ms, report);
+  const double pieces = varies ? expected_pieces(plan.model, plan.workload, batches) : 0;
+  if (pieces > kMostDrawnPieces && options.batches) {
+    return Error{
+        .source = "--batches",
+        .problem = fmt::format("{} of {} hold {:.2g} sequences, images and clips, at most {:.2g} are drawn",
+                               counted(batches, "batch"), counted(plan.workload.global_batch_samples, "sample"), pieces,
+                               kMostDrawnPieces),
+        .advice = "Give fewer, or 0 for the mean batch, which such steps are near to."};
+  }
+  if (varies && batches > 0 && pieces <= kMostDrawnPieces)
+    add_batches(simulator, plan, schedule, batches, options.steps_ms, report);
 
   const double seconds = report.step_time_ms * 1e-3;
   const auto samples = static_cast<double>(plan.workload.global_batch_samples);
@@ -173,6 +183,12 @@ Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& optio
   report.model_flops_utilization = flops / (seconds * devices * peak);
   report.calibrated_to = options.profile != nullptr ? options.profile->source : plan.cluster.calibrated_to;
   report.warnings = unusual_values(plan.cluster);
+  if (pieces > kMostDrawnPieces) {
+    report.warnings.push_back(
+        fmt::format("steps are those of the mean batch: drawn batches would hold {:.2g} sequences, images and clips, "
+                    "and at most {:.2g} are drawn",
+                    pieces, kMostDrawnPieces));
+  }
   if (profile) {
     const std::vector<std::string>& found = profile->machine.warnings;
     report.warnings.insert(report.warnings.end(), found.begin(), found.end());

@@ -391,6 +391,23 @@ TEST(PlanSimulator, ThePlanSaysHowManyBatchesAndTheCallerMaySayOtherwise) {
   EXPECT_EQ(mean.step_time_ms, mean.mean_batch_step_time_ms);
 }
 
+TEST(PlanSimulator, BatchesOfMorePiecesThanHaveRoomAreNotDrawn) {
+  Plan plan = shipped("qwen2-vl-7b_inline");
+  plan.workload.images = {Distribution::weighted({{2'000, 1}, {4'096, 1}}), Distribution::constant(64)};
+  plan.workload.tokens_include_media = false;
+  plan.batches = std::nullopt;
+  const Result<PlanReport> asked = simulate_plan(plan, {.batches = 10'000});
+  ASSERT_FALSE(asked.ok());
+  EXPECT_EQ(asked.error().message().find("--batches: 10000 batches of "), 0u) << asked.error().message();
+  plan.batches = 10'000;
+  const Result<PlanReport> mean = simulate_plan(plan, {});
+  ASSERT_TRUE(mean.ok()) << mean.error().message();
+  EXPECT_EQ(mean->batches, 0);
+  EXPECT_TRUE(std::any_of(mean->warnings.begin(), mean->warnings.end(), [](const std::string& warning) {
+    return warning.starts_with("steps are those of the mean batch");
+  }));
+}
+
 TEST(PlanSimulator, StepsOfBatchesThatAreKnownAreTakenOverAndOthersSimulated) {
   const Plan plan = shipped("qwen2-vl-7b_inline");
   const double first_ms = simulate(plan, 1).step_time_ms;

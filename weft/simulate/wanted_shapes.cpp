@@ -18,7 +18,7 @@ Result<std::vector<BlockShape>> wanted_shapes(const Plan& plan) {
   asked.weigh(static_cast<double>(plan.schedule.microbatches * kBatches));
   simulator.price(plan);
   asked.weigh(1);
-  if (has_distributions(plan.workload)) {
+  if (has_distributions(plan.workload) && expected_pieces(plan.model, plan.workload, kBatches) <= kMostDrawnPieces) {
     DrawnSamples samples(plan);
     const SampleWork work(plan, simulator.costs());
     for (int64_t batch = 0; batch < kBatches; ++batch) simulator.run_drawn(plan, schedule, work, samples.batch(batch));

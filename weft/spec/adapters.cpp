@@ -12,9 +12,13 @@
 #include "weft/program/adapter_ops.h"
 #include "weft/program/name_weights.h"
 #include "weft/spec/model_reader.h"
+#include "weft/spec/model_size.h"
 
 namespace weft {
 namespace {
+
+/// Of all rules together. Each is compared with the name of each weight of each layer.
+constexpr int64_t kMostTargets = 1'000;
 
 AdapterRule read_rule(Fields fields) {
   AdapterRule rule;
@@ -47,9 +51,12 @@ bool is_of_expert(const std::string& name, const std::string& target) {
 }
 
 bool fits_target(const std::string& name, const std::string& target) {
-  if (fits_pattern(name, target) || is_of_expert(name, target)) return true;
-  const bool is_plain = target.find_first_of("*?") == std::string::npos;
-  return is_plain && name.ends_with("." + target);
+  if (target.find_first_of("*?") != std::string::npos) return fits_pattern(name, target);
+  if (name.ends_with(target)) {
+    const size_t before = name.size() - target.size();
+    if (before == 0 || name[before - 1] == '.') return true;
+  }
+  return is_of_expert(name, target);
 }
 
 /// Why an operator's weights cannot have adapters; nothing: they can.
@@ -110,12 +117,14 @@ class AdapterMaker {
   /// The last rule that fits a layer's name; -1: none.
   int64_t rule_of(const std::string& name, const Op& op) {
     int64_t found = -1;
+    const std::optional<std::string> misfit = find_misfit(op);
     for (size_t rule = 0; rule < rules_.size(); ++rule) {
       for (size_t target = 0; target < rules_[rule].targets.size(); ++target) {
         const std::string& text = rules_[rule].targets[target];
         if (!fits_target(name, text)) continue;
-        if (const auto misfit = find_misfit(op)) {
-          misfits_.try_emplace(text, fmt::format("{}, {}", name, *misfit));
+        if (misfit) {
+          // Formatted once: a pattern can fit a weight of every layer.
+          if (!misfits_.contains(text)) misfits_.emplace(text, fmt::format("{}, {}", name, *misfit));
           continue;
         }
         used_[rule][target] = true;
@@ -265,6 +274,14 @@ Result<std::vector<AdapterRule>> read_adapters(const Document& document) {
   } else {
     rules.push_back(read_rule(fields));
   }
+  int64_t num_targets = 0;
+  for (const AdapterRule& rule : rules) num_targets += std::ssize(rule.targets);
+  if (num_targets > kMostTargets) {
+    fields.complain(fields.has(kAdaptersKey) ? kAdaptersKey : "targets",
+                    fmt::format("name {} targets in all, at most {} are allowed", with_commas(num_targets),
+                                with_commas(kMostTargets)),
+                    "Name many layers by one pattern: '*_proj'.");
+  }
   if (findings.first()) return *findings.first();
   return rules;
 }
@@ -294,12 +311,15 @@ Result<Model> with_adapters(const Model& model, const std::vector<AdapterRule>& 
     if (auto error = maker.add(module)) return *std::move(error);
   }
   if (auto error = maker.find_unused()) return *std::move(error);
+  if (auto error = find_too_large(adapted.modules, source, kAdaptersKey)) return *std::move(error);
   adapted.config[kAdaptersKey] = to_json(rules);
   return adapted;
 }
 
 bool has_adapters(const Model& model) {
-  return model.config.is_object() && model.config.contains(kAdaptersKey);
+  if (!model.config.is_object()) return false;
+  const auto found = model.config.find(kAdaptersKey);
+  return found != model.config.end() && !found->is_null();
 }
 
 std::vector<AdapterRule> adapters_of(const Model& model) {

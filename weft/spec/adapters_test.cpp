@@ -91,5 +91,52 @@ TEST(Adapters, TargetsThatCannotBeMeantAreNamed) {
   EXPECT_NE(apart.error().problem.find("one matrix"), std::string::npos) << apart.error().message();
 }
 
+TEST(Adapters, OfMoreParametersThanAModelMayHaveAreRefused) {
+  const Json config = {{"model_type", "qwen3_moe"},
+                       {"vocab_size", 2},
+                       {"hidden_size", 2},
+                       {"num_hidden_layers", 10'000},
+                       {"num_attention_heads", 1},
+                       {"num_key_value_heads", 1},
+                       {"head_dim", 2},
+                       {"intermediate_size", 1},
+                       {"num_experts", 16'384},
+                       {"num_experts_per_tok", 1},
+                       {"moe_intermediate_size", 2'097'152}};
+  const auto base = read_model({.source = "config.json", .root = config}, "m");
+  ASSERT_TRUE(base.ok()) << base.error().message();
+  const auto adapted = with_adapters(*base, rules_of("{rank: 65536, targets: '*.experts.*'}"), "a.yaml");
+  ASSERT_FALSE(adapted.ok());
+  EXPECT_EQ(adapted.error().message().find("a.yaml: adapters: with these sizes the model would have"), 0u)
+      << adapted.error().message();
+  Json own = config;
+  own["adapters"] = {{{"rank", 65'536}, {"targets", {"*.experts.*"}}}};
+  EXPECT_FALSE(read_model({.source = "config.json", .root = own}, "m").ok());
+}
+
+TEST(Adapters, OfMoreTargetsThanAnyoneNamesAreRefused) {
+  Json document = {{"rank", 2}, {"targets", Json::array()}};
+  for (int i = 0; i < 1'001; ++i) document["targets"].push_back("*_proj");
+  const auto rules = read_adapters({.source = "a.yaml", .root = document});
+  ASSERT_FALSE(rules.ok());
+  EXPECT_EQ(rules.error().message(),
+            "a.yaml: targets: name 1,001 targets in all, at most 1,000 are allowed. Name many layers by one pattern: "
+            "'*_proj'.");
+  document["targets"].erase(0);
+  EXPECT_TRUE(read_adapters({.source = "a.yaml", .root = document}).ok());
+  const Json of_each = {{"adapters", Json::array({document, document})}};
+  EXPECT_FALSE(read_adapters({.source = "a.yaml", .root = of_each}).ok());
+}
+
+TEST(Adapters, OfNullAreNone) {
+  const Model base = model_of("llama_bias");
+  Json config = base.config;
+  config["adapters"] = nullptr;
+  const auto model = read_model({.source = "config.json", .root = config}, "m");
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  EXPECT_FALSE(has_adapters(*model));
+  EXPECT_TRUE(with_adapters(*model, rules_of("{rank: 2, targets: q_proj}"), "a.yaml").ok());
+}
+
 }  // namespace
 }  // namespace weft

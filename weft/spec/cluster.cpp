@@ -8,6 +8,7 @@
 #include "weft/base/counted.h"
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
+#include "weft/base/file_name.h"
 
 namespace weft {
 namespace {
@@ -25,7 +26,7 @@ Link read_link(Fields& fields) {
 }
 
 ClusterDevice read_device(Fields fields) {
-  ClusterDevice device{.name = fields.text("name"),
+  ClusterDevice device{.name = fields.name("name"),
                        .memory_gib = fields.number("memory_gib", kMemoryRange),
                        .reserved_memory_gib = fields.number_or("reserved_memory_gib", 0, {0, kMemoryRange.max}),
                        .memory_bandwidth_gb_per_s = fields.number("memory_bandwidth_gb_per_s", kBandwidthRange),
@@ -102,7 +103,7 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
   Findings findings(document.source);
   Fields fields(document, findings);
   Cluster cluster;
-  cluster.name = fields.text_or("name", std::move(default_name));
+  cluster.name = fields.name_or("name", std::move(default_name));
   cluster.nodes = fields.integer("nodes", {1, kMostNodes});
   cluster.devices_per_node = fields.integer("devices_per_node", {1, kMostDevicesPerNode});
   if (const auto problem = find_too_many_devices(cluster))
@@ -122,7 +123,7 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
   links.raw("host");
   if (fields.has("efficiency")) cluster.efficiency = read_efficiency(fields.object("efficiency"));
   fields.raw("efficiency");
-  cluster.calibrated_to = fields.text_or("calibrated_to", "");
+  cluster.calibrated_to = fields.name_or("calibrated_to", "");
   within.reject_unknown();
   between.reject_unknown();
   links.reject_unknown();
@@ -133,7 +134,7 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
 
 Result<Cluster> read_cluster_file(const std::filesystem::path& path) {
   WEFT_TRY(const Document document, read_document(path));
-  return read_cluster(document, path.stem().string());
+  return read_cluster(document, name_of_file(path));
 }
 
 }  // namespace weft

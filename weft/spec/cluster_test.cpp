@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/spec/cluster_yaml.h"
 #include "weft/spec/scenario.h"
 
 namespace weft {
@@ -129,6 +130,19 @@ TEST(Cluster, OfLargerNodesIsOneThatCanBeReadAgain) {
   cluster.cards_per_node = 8;
   set_devices_per_node(kMostDevicesPerNode, cluster);
   EXPECT_TRUE(read_cluster({.source = "c", .root = to_json(cluster)}, "c").ok());
+}
+
+TEST(Cluster, NamesThatWouldBreakALineAreRefused) {
+  EXPECT_NE(finding_with("nodes: 2", "name: \"mine\\nnodes: 3 #\"\nnodes: 2").find("c.yaml: name: is"),
+            std::string::npos);
+  EXPECT_NE(finding_with("name: X", "name: \"X\\e[31m\"").find("c.yaml: device.name: is"), std::string::npos);
+}
+
+TEST(Cluster, ACommentInAFileThatIsWrittenStaysOne) {
+  const std::string text = to_yaml(*kScenarios.cluster("dgx_h100"), "fitted to mine\nnodes: 3 #");
+  const auto document = parse_document(text, "written.yaml", Syntax::kYaml);
+  ASSERT_TRUE(document.ok()) << document.error().message();
+  EXPECT_EQ(read_cluster(*document, "c")->nodes, kScenarios.cluster("dgx_h100")->nodes);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
+
 namespace weft {
 namespace {
 
@@ -23,7 +25,9 @@ void write(const Json& object, int indent, std::string& text) {
 }  // namespace
 
 std::string to_yaml(const Cluster& cluster, const std::string& comment) {
-  std::string text = "# " + comment + "\n";
+  // A line break in a comment would begin a key.
+  constexpr size_t kLongestComment = 4000;
+  std::string text = "# " + printable(comment, kLongestComment) + "\n";
   write(to_json(cluster), 0, text);
   return text;
 }

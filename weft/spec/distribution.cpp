@@ -69,6 +69,8 @@ Distribution Distribution::weighted(std::vector<Outcome> outcomes) {
   // Weights that sum to 1 but for rounding stay as they are, so that writing and reading changes nothing.
   if (std::abs(total - 1) > 1e-9) {
     for (Outcome& outcome : joined) outcome.probability /= total;
+    // The smallest weights there are become zero beside larger ones.
+    std::erase_if(joined, [](const Outcome& outcome) { return outcome.probability <= 0; });
   }
   return Distribution(std::move(joined));
 }

@@ -36,6 +36,12 @@ TEST(Distribution, JoinsEqualValuesAndNormalises) {
   EXPECT_EQ(d.max(), 4) << "a value of weight zero never occurs";
 }
 
+TEST(Distribution, WeightsThatVanishBesideOthersAreNone) {
+  const Distribution d = Distribution::weighted({{4, 1e6}, {2, 5e-324}});
+  EXPECT_EQ(d, Distribution::constant(4));
+  EXPECT_EQ(Distribution::weighted({{2, 5e-324}}), Distribution::constant(2));
+}
+
 TEST(Distribution, SumOfDrawsEqualsFullEnumeration) {
   const Distribution item = Distribution::weighted({{64, 1}, {100, 2}, {256, 3}});
   const Distribution count = Distribution::weighted({{0, 0.2}, {1, 0.3}, {4, 0.5}});

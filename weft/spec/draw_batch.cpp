@@ -30,35 +30,40 @@ Moments moments_of(const Media& media) {
 
 }  // namespace
 
-double SampleDrawer::draw(const Distribution& distribution) {
+SampleDrawer::Values::Values(const Distribution& distribution) : outcomes_(distribution.outcomes()) {
+  sums_.reserve(outcomes_.size());
+  double sum = 0;
+  for (const auto& [value, probability] : outcomes_) sums_.push_back(sum += probability);
+}
+
+double SampleDrawer::Values::at(double uniform) const {
+  const auto found = std::upper_bound(sums_.begin(), sums_.end(), uniform);
+  return found == sums_.end() ? outcomes_.back().value : outcomes_[static_cast<size_t>(found - sums_.begin())].value;
+}
+
+double SampleDrawer::draw(const Values& values) {
   // Not the standard library's distributions, whose results differ between libraries.
   constexpr double kScale = 0x1p-53;
-  const double uniform = static_cast<double>(generator_() >> 11) * kScale;
-  double sum = 0;
-  for (const auto& [value, probability] : distribution.outcomes()) {
-    sum += probability;
-    if (uniform < sum) return value;
-  }
-  return distribution.max();
+  return values.at(static_cast<double>(generator_() >> 11) * kScale);
 }
 
 SampleLoad SampleDrawer::draw() {
   SampleLoad load;
   double embeddings = 0;
-  const double tokens = draw(workload_->tokens);
+  const double tokens = draw(tokens_);
   if (model_->find(ModuleKind::kVision) != nullptr) {
-    const auto images = static_cast<int64_t>(draw(workload_->images.pieces_per_sample));
+    const auto images = static_cast<int64_t>(draw(images_.pieces_per_sample));
     for (int64_t i = 0; i < images; ++i) {
-      const double patches = draw(workload_->images.size);
+      const double patches = draw(images_.size);
       for (const auto& [length, count] : image_segments(model_->media, patches))
         load.vision.insert(load.vision.end(), static_cast<size_t>(count), {length, 1});
       embeddings += image_embeddings(model_->media, patches);
     }
   }
   if (model_->find(ModuleKind::kAudio) != nullptr) {
-    const auto clips = static_cast<int64_t>(draw(workload_->audio.pieces_per_sample));
+    const auto clips = static_cast<int64_t>(draw(audio_.pieces_per_sample));
     for (int64_t i = 0; i < clips; ++i) {
-      const AudioLength length = audio_length(model_->media, draw(workload_->audio.size));
+      const AudioLength length = audio_length(model_->media, draw(audio_.size));
       load.audio.push_back({length.positions, 1});
       embeddings += length.embeddings;
     }
@@ -66,6 +71,19 @@ SampleLoad SampleDrawer::draw() {
   const double parts = workload_->sequences_per_sample;
   load.llm.push_back({(workload_->tokens_include_media ? tokens : tokens + embeddings) / parts, parts});
   return load;
+}
+
+double expected_pieces(const Model& model, const Workload& workload, int64_t batches) {
+  double pieces = 1;
+  if (model.find(ModuleKind::kVision) != nullptr && workload.images.pieces_per_sample.max() > 0) {
+    double an_image = 0;
+    for (const auto& [patches, probability] : workload.images.size.outcomes()) {
+      for (const Segment& segment : image_segments(model.media, patches)) an_image += probability * segment.count;
+    }
+    pieces += workload.images.pieces_per_sample.mean() * an_image;
+  }
+  if (model.find(ModuleKind::kAudio) != nullptr) pieces += workload.audio.pieces_per_sample.mean();
+  return pieces * static_cast<double>(workload.global_batch_samples) * static_cast<double>(batches);
 }
 
 bool has_distributions(const Workload& workload) {

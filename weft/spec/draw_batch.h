@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "weft/spec/sample_load.h"
@@ -13,17 +14,46 @@ class SampleDrawer {
  public:
   /// The workload must fit the model (average_sample). Both must outlive it.
   SampleDrawer(const Model& model, const Workload& workload, uint64_t seed)
-      : model_(&model), workload_(&workload), generator_(seed) {}
+      : model_(&model),
+        workload_(&workload),
+        generator_(seed),
+        tokens_(workload.tokens),
+        images_(workload.images),
+        audio_(workload.audio) {}
 
   SampleLoad draw();
 
  private:
-  double draw(const Distribution& distribution);
+  /// A distribution's values, with the probability of each and all before it.
+  class Values {
+   public:
+    explicit Values(const Distribution& distribution);
+    double at(double uniform) const;
+
+   private:
+    std::span<const Distribution::Outcome> outcomes_;
+    std::vector<double> sums_;
+  };
+  struct MediaValues {
+    explicit MediaValues(const Media& media) : pieces_per_sample(media.pieces_per_sample), size(media.size) {}
+
+    Values pieces_per_sample, size;
+  };
+  double draw(const Values& values);
 
   const Model* model_;
   const Workload* workload_;
   std::mt19937_64 generator_;
+  Values tokens_;
+  MediaValues images_, audio_;
 };
+
+/// Images or their tiles, clips and sequences that so many batches are expected to hold.
+double expected_pieces(const Model& model, const Workload& workload, int64_t batches);
+
+/// What a command draws at most: each piece is kept and priced by itself, and so many take some hundred megabytes and
+/// some seconds. Steps of more are near to the mean batch.
+inline constexpr double kMostDrawnPieces = 1 << 24;
 
 /// Whether samples differ at all.
 bool has_distributions(const Workload& workload);

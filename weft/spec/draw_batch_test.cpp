@@ -110,5 +110,42 @@ TEST(TokenSpread, DrawnMicrobatchesHardlyEverExceedAHighLoad) {
   }
 }
 
+TEST(SampleDrawer, AValueIsTheFirstWhoseSumOfProbabilitiesIsAboveTheNumberDrawn) {
+  const Model model = *kScenarios.model("llama3-8b");
+  std::mt19937_64 numbers(3), weights(4);
+  std::vector<Distribution::Outcome> outcomes;
+  for (int i = 0; i < 5'000; ++i) outcomes.push_back({static_cast<double>(i), static_cast<double>(weights() % 1'000)});
+  const Workload workload{.tokens = Distribution::weighted(outcomes)};
+  SampleDrawer drawer(model, workload, 3);
+  for (int draw = 0; draw < 2'000; ++draw) {
+    const double uniform = static_cast<double>(numbers() >> 11) * 0x1p-53;
+    double sum = 0, expected = workload.tokens.max();
+    for (const auto& [value, probability] : workload.tokens.outcomes()) {
+      sum += probability;
+      if (uniform >= sum) continue;
+      expected = value;
+      break;
+    }
+    ASSERT_EQ(drawer.draw().llm.front().length, expected);
+  }
+}
+
+TEST(SampleDrawer, PiecesAreExpectedAsTheyAreDrawn) {
+  for (const auto& [model_name, workload_name] :
+       {std::pair{"qwen2-vl-7b", "vl_sft"}, {"internvl3-8b", "vl_sft"}, {"qwen2.5-omni-7b", "omni_short"}}) {
+    const Model model = *kScenarios.model(model_name);
+    Workload workload = *kScenarios.workload(workload_name);
+    workload.global_batch_samples = 1'000;
+    constexpr int kBatches = 8;
+    SampleDrawer drawer(model, workload, 6);
+    double pieces = 0;
+    for (int i = 0; i < 1'000 * kBatches; ++i) {
+      const SampleLoad sample = drawer.draw();
+      pieces += static_cast<double>(sample.vision.size() + sample.audio.size() + sample.llm.size());
+    }
+    EXPECT_NEAR(expected_pieces(model, workload, kBatches), pieces, 0.02 * pieces) << model_name;
+  }
+}
+
 }  // namespace
 }  // namespace weft::draw_batch_test

@@ -16,10 +16,10 @@ bool is_control(char c) {
 }  // namespace
 
 std::optional<std::string> find_bad_model_name(std::string_view name) {
-  const char* problem = name.starts_with('.')                               ? "begins with a dot"
-                        : name.find('/') != std::string_view::npos          ? "holds a slash"
-                        : std::any_of(name.begin(), name.end(), is_control) ? "holds a control character"
-                                                                            : nullptr;
+  const char* problem = name.starts_with('.')                      ? "begins with a dot"
+                        : name.find('/') != std::string_view::npos ? "holds a slash"
+                        : !is_printable(name)                      ? "holds a control character"
+                                                                   : nullptr;
   if (problem == nullptr) return std::nullopt;
   return fmt::format("is {}, which {}; a name that a folder can have is needed", in_quotes(name), problem);
 }

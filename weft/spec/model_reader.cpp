@@ -7,16 +7,16 @@
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
 #include "weft/base/file_kind.h"
-#include "weft/base/paths.h"
+#include "weft/base/file_name.h"
 #include "weft/base/text.h"
 #include "weft/base/trimmed.h"
 #include "weft/families/family_library.h"
-#include "weft/families/parts/limits.h"
 #include "weft/program/name_weights.h"
 #include "weft/program/program_module.h"
 #include "weft/program/program_text.h"
 #include "weft/spec/adapters.h"
 #include "weft/spec/model_name.h"
+#include "weft/spec/model_size.h"
 
 namespace weft {
 namespace {
@@ -28,16 +28,6 @@ void name_tied_head(DeclaredModel& model) {
   if (!model.has_tied_embeddings || head == nullptr || !head->weights) return;
   model.numbers.files.tied_head = llm.paths.exit + head->weights->names.front() + ".weight";
   model.numbers.files.tied_table = weight_names(llm, 0).front().front();
-}
-
-/// An estimate that cannot overflow, to be sure that the exact count does not.
-double estimated_parameters(const DeclaredModel& model) {
-  double total = 0;
-  for (const Module& module : model.modules) {
-    total += static_cast<double>(num_parameters(module.entry)) + static_cast<double>(num_parameters(module.exit));
-    for (const size_t kind : module.layers) total += static_cast<double>(num_parameters(module.distinct_layers[kind]));
-  }
-  return total;
 }
 
 /// Shapes are those of the whole weights, so that such a model can be planned.
@@ -120,14 +110,8 @@ Result<Model> read_model(const Document& config, std::string name) {
   family->read(fields, declared);
   if (const Json* quantized = fields.raw("quantization_config")) name_quantization(*quantized, declared.numbers.llm);
   if (findings.first()) return *findings.first();
-  if (const double parameters = estimated_parameters(declared); parameters > kMostParameters) {
-    return Error{
-        .source = config.source,
-        .field = "num_hidden_layers",
-        .problem = fmt::format("with these sizes the model would have {:.2g} parameters, at most {:.0g} are supported",
-                               parameters, kMostParameters),
-        .advice = "Check the sizes."};
-  }
+  const char* sizes = type == kProgramFamily ? kProgramKey : "num_hidden_layers";
+  if (auto error = find_too_large(declared.modules, config.source, sizes)) return *std::move(error);
   name_tied_head(declared);
   Model model{.name = std::move(name),
               .family = type,
@@ -157,10 +141,7 @@ Result<Model> read_model_file(const std::filesystem::path& path) {
   }
   WEFT_TRY(const std::optional<Document> program, read_program_document(file));
   WEFT_TRY(const Document document, program ? Result<Document>(*program) : read_document(file));
-  const std::filesystem::path named = whole_path(path);
-  const std::string name =
-      is_folder ? (named.has_filename() ? named : named.parent_path()).filename().string() : named.stem().string();
-  return read_model(document, as_model_name(name));
+  return read_model(document, as_model_name(name_of_file(path)));
 }
 
 }  // namespace weft

@@ -328,5 +328,54 @@ TEST(ModelReader, TilesAreCountedWithTheirClass) {
   EXPECT_EQ(model->modules[0].output_rows, (RowsPerToken{256, 1025}));
 }
 
+TEST(ModelReader, ParametersThatOverflowInOneBlockAreRefused) {
+  Json branches = config_of("qwen3-vl-4b");
+  Json& text = branches["text_config"];
+  text = {{"hidden_size", 262'144},   {"num_attention_heads", 16'384},
+          {"num_key_value_heads", 1}, {"head_dim", 2},
+          {"num_hidden_layers", 10},  {"intermediate_size", 1},
+          {"vocab_size", 1},          {"rope_scaling", {{"rope_type", "default"}, {"mrope_section", {1, 0, 0}}}}};
+  branches["vision_config"] = {{"depth", 20},
+                               {"hidden_size", 262'144},
+                               {"num_heads", 16'384},
+                               {"out_hidden_size", 262'144},
+                               {"spatial_merge_size", 64},
+                               {"intermediate_size", 1},
+                               {"deepstack_visual_indexes", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}};
+  EXPECT_NE(finding(branches).find("with these sizes the model would have 1.3e+19 parameters"), std::string::npos)
+      << finding(branches);
+}
+
+TEST(ModelReader, AProgramOfMoreParametersThanAModelMayHaveIsRefused) {
+  // 1100 weights of 9e15 elements: each can be counted, the sum cannot.
+  std::string program =
+      "weft_program 1 huge\ndim b 32\ndim i 94906264\ndim f 94906264\ndim o 4\ninput x [b i]\ndata t [b]\n";
+  std::string last = "x";
+  for (int i = 0; i < 1'100; ++i) {
+    const std::string in = i % 2 == 0 ? "i" : "f", out = i % 2 == 0 ? "f" : "i", n = std::to_string(i);
+    program += "weight w" + n + " [" + out + " " + in + "]\nh" + n + " = einsum(" + last + ", w" + n + ") : b " + in +
+               ", " + out + " " + in + " -> b " + out + "\n";
+    last = "h" + n;
+  }
+  program +=
+      "weight head [o i]\nz = einsum(" + last + ", head) : b i, o i -> b o\nl = cross_entropy(z, t) : b o, b -> b\n";
+  const std::string message = finding({{"model_type", "weft_program"}, {"program", program}});
+  EXPECT_NE(message.find("parameters, at most 1e+17 are supported"), std::string::npos) << message;
+}
+
+TEST(ModelReader, AFolderOrFileWhoseNameIsNoTextGivesANameThatIs) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("weft_model_names_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  for (const std::string name : {"bad\xff", "esc\x1b[31m\nX"}) {
+    std::filesystem::copy_file(kModels + "llama3-8b.json", folder / (name + ".json"));
+    const auto model = read_model_file(folder / (name + ".json"));
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    EXPECT_NO_THROW((void)Json(model->name).dump());
+    EXPECT_EQ(model->name.find_first_of("\n\x1b"), std::string::npos);
+  }
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace weft

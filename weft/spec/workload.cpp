@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/file_kind.h"
+#include "weft/base/file_name.h"
 #include "weft/base/text.h"
 #include "weft/program/module_kinds.h"
 #include "weft/spec/batch_limit.h"
@@ -96,7 +97,7 @@ Result<Workload> read_workload(const Document& document, std::string default_nam
   Findings findings(document.source);
   Fields fields(document, findings);
   Workload workload{.source = document.source};
-  workload.name = fields.text_or("name", std::move(default_name));
+  workload.name = fields.name_or("name", std::move(default_name));
   workload.global_batch_samples = fields.integer("global_batch_samples", {1, kMostBatchSamples});
   workload.tokens_include_media = fields.has("sequence_tokens");
   if (fields.has("sequence_tokens") && fields.has("text_tokens")) {
@@ -117,6 +118,16 @@ Result<Workload> read_workload(const Document& document, std::string default_nam
   workload.audio =
       read_media(fields, "audio_clips_per_sample", kClipCountRange, "audio_seconds_per_clip", kClipSecondsRange);
   workload.frozen = read_frozen(fields);
+  // Their lengths are whole tokens or more. How many rows media add to a text is the model's to say.
+  const bool knows_rows = workload.tokens_include_media ||
+                          (workload.images.pieces_per_sample.max() == 0 && workload.audio.pieces_per_sample.max() == 0);
+  if (knows_rows && workload.sequences_per_sample > workload.tokens.mean()) {
+    fields.complain(
+        "sequences_per_sample",
+        fmt::format("is {}, but samples have {:.6g} tokens on average, which make as many sequences at most",
+                    workload.sequences_per_sample, workload.tokens.mean()),
+        "Give fewer, or more tokens.");
+  }
   workload.precision =
       static_cast<Precision>(fields.choice_or("precision", static_cast<size_t>(Precision::kBf16), precision_names()));
   workload.optimizer = static_cast<Optimizer>(fields.choice_or("optimizer", 0, optimizer_names()));
@@ -133,7 +144,7 @@ Result<Workload> read_workload(const Document& document, std::string default_nam
 
 Result<Workload> read_workload_file(const std::filesystem::path& path) {
   WEFT_TRY(const Document document, read_document(path));
-  return read_workload(document, path.stem().string());
+  return read_workload(document, name_of_file(path));
 }
 
 }  // namespace weft

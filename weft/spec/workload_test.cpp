@@ -116,6 +116,22 @@ TEST(Workload, PackedRowsAttendWithinTheirSequencesAndAreAsLong) {
             std::string::npos);
 }
 
+TEST(Workload, SequencesAreOfATokenOrMore) {
+  EXPECT_EQ(finding("global_batch_samples: 16\ntext_tokens: 4\nsequences_per_sample: 1000000\n"),
+            "w.yaml: sequences_per_sample: is 1000000, but samples have 4 tokens on average, which make as many "
+            "sequences at most. Give fewer, or more tokens.");
+  EXPECT_EQ(finding("global_batch_samples: 16\nsequence_tokens: [2, 4096]\nsequences_per_sample: 12.5\n"), "");
+  EXPECT_EQ(finding("global_batch_samples: 16\ntext_tokens: 1\nsequences_per_sample: 3\nimages_per_sample: 3\n"
+                    "patches_per_image: 64\n"),
+            "")
+      << "media have tokens of their own";
+}
+
+TEST(Workload, ANameOfSeveralLinesIsRefused) {
+  EXPECT_NE(finding("name: \"a\\nb\"\nglobal_batch_samples: 16\ntext_tokens: 4\n").find("w.yaml: name: is"),
+            std::string::npos);
+}
+
 TEST(SampleLoad, ExpectationsAgreeWithDrawnSamples) {
   const Model model = *kScenarios.model("qwen2.5-omni-7b");
   const Workload workload = *kScenarios.workload("omni_short");

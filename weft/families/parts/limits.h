@@ -4,8 +4,8 @@
 
 namespace weft {
 
-// What a configuration may ask for: far above any real model, and low enough that one block's parameter count fits
-// 64 bits whatever the combination.
+// What a configuration may ask for: far above any real model. What sizes give together is asked of the model that was
+// read (weft/spec/model_size.h).
 inline constexpr IntegerRange kLayerRange{1, 10'000};
 inline constexpr IntegerRange kLayerIndexRange{0, 10'000};  // may name layers that a shortened model lacks
 inline constexpr IntegerRange kWidthRange{1, 1 << 18};
@@ -18,8 +18,5 @@ inline constexpr IntegerRange kWindowRange{1, 1 << 30};
 inline constexpr IntegerRange kPatchRange{1, 1 << 10};
 inline constexpr IntegerRange kChannelRange{1, 1 << 10};
 inline constexpr IntegerRange kMergeRange{1, 64};
-
-/// A whole model, all layers together.
-inline constexpr double kMostParameters = 1e17;
 
 }  // namespace weft
