@@ -146,10 +146,19 @@ Result<ShardSolution> solve(const Program& program, const ShardSetting& setting,
   return solution;
 }
 
+/// The program that was given cannot be taken apart as an option needs it.
+Error undivided(Error error, const std::string& option, std::string_view how) {
+  error.source = option;
+  error.problem = fmt::format("takes the program apart {}, which then {}", how, error.problem);
+  return error;
+}
+
 /// Runs the program by the strategy on thread ranks, and on one, with drawn numbers.
 Result<ProgramCheckReport> verify(const Program& program, const ShardProblem& problem, const ShardAssignment& found) {
   constexpr double kMostDifference = 1e-9;
-  WEFT_TRY(DividedProgram apart, unrolled(program));
+  Result<DividedProgram> unrolled_program = unrolled(program);
+  if (!unrolled_program) return undivided(unrolled_program.error(), "--verify", "layer by layer");
+  DividedProgram apart = *std::move(unrolled_program);
   const RunStrategy strategy = run_strategy_of(problem, found, apart);
   show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
@@ -285,7 +294,9 @@ Result<std::string> run_shard(const ShardOptions& options) {
     if (auto error = write_file(*options.program_out, program_text(given.program))) return *error;
   }
   if (options.out) {
-    if (auto error = write_file(*options.out, strategy_text(*problem, solution.assignment))) return *error;
+    const Result<std::string> text = strategy_text(*problem, solution.assignment);
+    if (!text) return undivided(text.error(), "--out", "where its layers differ");
+    if (auto error = write_file(*options.out, *text)) return *error;
   }
   return options.json ? to_json(report).dump(2) + "\n" : to_text(report);
 }

@@ -109,17 +109,18 @@ class ShardTable {
 
   /// The layout in which a reader finds a value, in one layer of its repeat.
   size_t made_code(size_t value, size_t reader, size_t time) const {
-    const auto repeat = program_.repeat_of(reader);
+    const auto repeat = problem_.uses().repeat_of(reader);
     if (repeat && program_.repeats[*repeat].carried_in == value && time > 0) {
-      const size_t op = *program_.find_operator(program_.values[program_.repeats[*repeat].carried_out].name);
+      const size_t op = *problem_.uses().maker_of(program_.repeats[*repeat].carried_out);
       return problem_.options(op)[chosen(op)[time - 1]].result;
     }
     if (problem_.is_source(value)) {
       const std::vector<size_t>& codes = report_.solution.assignment.sources[value];
       return codes[std::min(time, codes.size() - 1)];
     }
-    const size_t op = *program_.find_operator(program_.values[value].name);
-    return problem_.options(op)[chosen(op)[program_.repeat_of(op) == repeat ? time : chosen(op).size() - 1]].result;
+    const size_t op = *problem_.uses().maker_of(value);
+    return problem_.options(op)[chosen(op)[problem_.uses().repeat_of(op) == repeat ? time : chosen(op).size() - 1]]
+        .result;
   }
 
   std::vector<ShownTransition> transitions(const ShownOperator& row) const {

@@ -455,6 +455,12 @@ class Checker {
               product, plan_.workload.global_batch_samples,
               factor_advice("microbatches", product_of({s.mbs, llm_.dp}), plan_.workload.global_batch_samples)));
     }
+    const auto& program = plan_.model.numbers.program;
+    if (program && s.mbs > program->most_samples)
+      add("schedule.mbs",
+          fmt::format("is {}, but with more than {} samples at once a tensor of the program would have "
+                      "more than {} elements; make mbs {} or less",
+                      s.mbs, program->most_samples, with_commas(Layout::kMostElements), program->most_samples));
   }
 
   /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits, the

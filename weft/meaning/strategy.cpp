@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/pattern.h"
 #include "weft/base/text.h"
+#include "weft/program/pattern_names.h"
 
 namespace weft {
 namespace {
@@ -20,8 +20,8 @@ class LimitMaker {
     if (!strategy_.program.empty()) check_program();
     limits_.forbidden = strategy_.forbidden;
     pin_operators();
-    for (const StrategyEntry& entry : strategy_.inputs) pin_inputs(entry);
-    for (const StrategyEntry& entry : strategy_.zero) set_stages(entry);
+    pin_inputs();
+    set_stages();
     if (strategy_.full_batch) read_whole();
     if (mode == ShardMode::kData) cut_samples();
     if (mode == ShardMode::kExplicit) check_all_pinned();
@@ -30,6 +30,11 @@ class LimitMaker {
   }
 
  private:
+  static bool is_input(ProgramValue::Role role) {
+    return role == ProgramValue::Role::kInput || role == ProgramValue::Role::kData;
+  }
+  static bool is_weight(ProgramValue::Role role) { return role == ProgramValue::Role::kWeight; }
+
   void fail(const std::string& field, const std::string& problem, const std::string& advice) {
     if (!error_) error_ = Error{.source = strategy_.source, .field = field, .problem = problem, .advice = advice};
   }
@@ -61,14 +66,20 @@ class LimitMaker {
     first_pattern_ = std::move(pins->patterns);
   }
 
-  void pin_inputs(const StrategyEntry& entry) {
-    const std::string field = fmt::format("inputs.{}", printable(entry.pattern));
-    bool fits_any = false;
+  void pin_inputs() {
+    PatternNames names("inputs");
     for (size_t i = 0; i < program_.values.size(); ++i) {
+      if (is_input(program_.values[i].role)) names.add(program_.values[i].name, i);
+    }
+    if (const auto error = names.find_too_many(strategy_.inputs))
+      return fail("inputs." + error->field, error->problem, error->advice);
+    for (const StrategyEntry& entry : strategy_.inputs) pin_inputs(entry, names.fitting(entry.pattern));
+  }
+
+  void pin_inputs(const StrategyEntry& entry, const std::vector<size_t>& fitting) {
+    const std::string field = fmt::format("inputs.{}", printable(entry.pattern));
+    for (const size_t i : fitting) {
       const ProgramValue& value = program_.values[i];
-      const bool is_input = value.role == ProgramValue::Role::kInput || value.role == ProgramValue::Role::kData;
-      if (!is_input || !fits_pattern(value.name, entry.pattern)) continue;
-      fits_any = true;
       for (const auto& [axis_name, word] : entry.words) {
         const auto axis = axis_named(field, axis_name);
         if (!axis) return;
@@ -93,13 +104,8 @@ class LimitMaker {
         input_pattern_.emplace(std::pair{i, *axis}, entry.pattern);
       }
     }
-    if (!fits_any)
-      fail(field, fmt::format("no input of {} fits the pattern", program_.name),
-           known_names(
-               [](ProgramValue::Role role) {
-                 return role == ProgramValue::Role::kInput || role == ProgramValue::Role::kData;
-               },
-               entry.pattern));
+    if (fitting.empty())
+      fail(field, fmt::format("no input of {} fits the pattern", program_.name), known_names(is_input, entry.pattern));
   }
 
   std::string layout_word(const ProgramValue& value, const AxisState& state) const {
@@ -119,13 +125,19 @@ class LimitMaker {
                        did_you_mean(pattern, known));
   }
 
-  void set_stages(const StrategyEntry& entry) {
-    const std::string field = fmt::format("zero.{}", printable(entry.pattern));
-    bool fits_any = false;
+  void set_stages() {
+    PatternNames names("weights");
     for (size_t i = 0; i < program_.values.size(); ++i) {
-      const bool is_weight = program_.values[i].role == ProgramValue::Role::kWeight;
-      if (!is_weight || !fits_pattern(program_.values[i].name, entry.pattern)) continue;
-      fits_any = true;
+      if (is_weight(program_.values[i].role)) names.add(program_.values[i].name, i);
+    }
+    if (const auto error = names.find_too_many(strategy_.zero))
+      return fail("zero." + error->field, error->problem, error->advice);
+    for (const StrategyEntry& entry : strategy_.zero) set_stages(entry, names.fitting(entry.pattern));
+  }
+
+  void set_stages(const StrategyEntry& entry, const std::vector<size_t>& fitting) {
+    const std::string field = fmt::format("zero.{}", printable(entry.pattern));
+    for (const size_t i : fitting) {
       for (const auto& [axis_name, word] : entry.words) {
         const bool is_stage = word.size() == 1 && word[0] >= '0' && word[0] <= '3';
         if (!is_stage) return fail(field, fmt::format("{} is no stage", in_quotes(word)), "Stages are 0 to 3.");
@@ -143,9 +155,9 @@ class LimitMaker {
         if (!axis_name.empty() && !axis_named(field, axis_name)) return;
       }
     }
-    if (!fits_any)
+    if (fitting.empty())
       fail(field, fmt::format("no weight of {} fits the pattern", program_.name),
-           known_names([](ProgramValue::Role role) { return role == ProgramValue::Role::kWeight; }, entry.pattern));
+           known_names(is_weight, entry.pattern));
   }
 
   void read_whole() {

@@ -95,5 +95,53 @@ TEST(TransitionForm, IsPlainWhereNobodyGetsAnythingElse) {
   EXPECT_FALSE(TransitionForm(grid, 1, {r, r}, {r, s}).is_plain());
 }
 
+// Dims that no state shards have no place in the search where all together would have too many elements.
+TEST(TransitionForm, HasNoMoreDimsThanRanksAllow) {
+  const AxisState r = AxisState::replicated(), p = AxisState::partial();
+  for (const int64_t ranks : {64, 5000}) {
+    const AxisGrid grid = grid_of({ranks});
+    for (const AxisState from : {r, p, AxisState::shard(7)}) {
+      for (const AxisState to : {r, AxisState::shard(3), AxisState::shard(7)}) {
+        std::vector<int64_t> shape(8, 1);
+        shape[3] = shape[7] = ranks;
+        const auto layout_of = [&](const std::vector<AxisState>& states) {
+          return *Layout::create(grid, shape, states);
+        };
+        const TransitionForm form(grid, 8, {from}, {to});
+        const Transition best = plan_transition(layout_of({from}), layout_of({to}));
+        const std::vector<Step> steps = form.forward(layout_of);
+        EXPECT_EQ(traffic_of(steps, 0).received, traffic_of(best.forward, 0).received) << text(steps);
+        if (!steps.empty()) {
+          EXPECT_EQ(steps.back().after.states(), std::vector<AxisState>{to});
+        }
+      }
+    }
+  }
+}
+
+// A tensor with many dims takes the steps that one of its cut dims alone takes.
+TEST(TransitionForm, KeepsValuesWhereOnlySomeDimsAreSearched) {
+  const AxisGrid grid = grid_of({8, 8});
+  const AxisState r = AxisState::replicated();
+  std::mt19937_64 random(3);
+  const std::vector<int64_t> shape{1, 2, 1, 3, 1, 1, 5, 9};
+  const auto layout_of = [&](const std::vector<AxisState>& states) { return *Layout::create(grid, shape, states); };
+  for (const std::vector<AxisState>& from : {std::vector<AxisState>{AxisState::shard(7), r},
+                                             {AxisState::shard(7), AxisState::shard(6)},
+                                             {AxisState::partial(), AxisState::shard(3)}}) {
+    for (const std::vector<AxisState>& to :
+         {std::vector<AxisState>{r, AxisState::shard(7)}, {AxisState::shard(1), AxisState::shard(7)}, {r, r}}) {
+      const auto draw = [&] { return static_cast<double>(random() % 1000) - 500; };
+      const TransitionForm form(grid, shape.size(), from, to);
+      const SimulatedTensor before = fill(layout_of(from), draw);
+      const SimulatedTensor slope = fill(layout_of(to).gradient(), draw);
+      const SimulatedTensor after = execute(form.forward(layout_of), before);
+      const SimulatedTensor back = execute(form.adjoint(layout_of), slope);
+      EXPECT_EQ(logical_value(after), logical_value(before));
+      EXPECT_EQ(pairing(after, slope), pairing(before, back));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::transition_form_test

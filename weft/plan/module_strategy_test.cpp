@@ -83,7 +83,7 @@ TEST(ModuleStrategy, WhatIsNotForThePlanIsRefusedByField) {
   const auto layer = [](const Json& entries) { return Json{{"blocks", {{"layer", entries}}}}; };
   expect({{"mesh", {{"tp", 4}}}}, ".mesh: is tp=4, but the module has tp 2");
   expect({{"mesh", {{"tp", 2}, {"dp", 2}}}}, ".mesh: is tp=2,dp=2, but the module has tp 2");
-  expect({{"mesh", 2}}, ".mesh: is no list of axes");
+  expect({{"mesh", 2}}, ".mesh: is the number 2, expected are axes with their sizes");
   expect({{"blocks", {{"layers", {{"up", "b"}}}}}}, ".blocks.layers: is no kind of block of the module. Known are");
   expect(layer({{"upp", "b"}}), ".blocks.layer.upp: no operator of encoder fits the pattern");
   expect(layer({{"up", "z"}}), ".blocks.layer.up: up: 'z' is no choice of the rule");

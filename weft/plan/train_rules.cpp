@@ -1,12 +1,29 @@
 #include "weft/plan/train_rules.h"
 
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
 namespace weft {
+namespace {
+
+/// Every rule is compared with the names of all weights, more than once.
+constexpr int64_t kMostRules = 1'000;
+
+}  // namespace
 
 std::vector<TrainRule> read_train_rules(Fields& fields) {
   std::vector<TrainRule> rules;
   std::vector<Fields> listed;
   if (fields.has("trainable")) listed = fields.objects("trainable");
   fields.raw("trainable");
+  if (std::ssize(listed) > kMostRules) {
+    fields.complain(
+        "trainable",
+        fmt::format("has {} rules, at most {} are possible", with_commas(std::ssize(listed)), with_commas(kMostRules)),
+        "Let a pattern stand for more weights: '*' is any letters.");
+    return rules;
+  }
   for (Fields& rule : listed) {
     rules.push_back({.weights = rule.text("weights")});
     if (!rule.has("train"))

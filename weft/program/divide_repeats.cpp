@@ -8,33 +8,37 @@
 
 #include "weft/base/text.h"
 #include "weft/program/program_builder.h"
+#include "weft/program/program_uses.h"
 
 namespace weft {
 namespace {
 
 class Divider {
  public:
-  explicit Divider(const Program& whole) : whole_(whole) {
+  Divider(const Program& whole, const ProgramUses& uses) : whole_(whole) {
     made_.program.name = whole.name;
     made_.program.dims = whole.dims;
     // What no operator of a repeat has for itself.
     for (size_t value = 0; value < whole.values.size(); ++value) {
-      const std::vector<size_t> readers = whole.readers_of(value);
+      const std::vector<size_t>& readers = uses.readers_of(value);
       const bool is_weight = whole.values[value].role == ProgramValue::Role::kWeight;
-      const bool is_of_repeat = is_weight && !readers.empty() && whole.repeat_of(readers.front()).has_value();
+      const bool is_of_repeat = is_weight && !readers.empty() && uses.repeat_of(readers.front()).has_value();
       if (whole.values[value].role != ProgramValue::Role::kResult && !is_of_repeat) shared_[value] = add(value, "");
     }
   }
 
-  void add_outside(size_t op) { add_operator(op, "", shared_, 0); }
+  void add_outside(size_t op) {
+    std::map<size_t, size_t> own;
+    add_operator(op, "", own, 0);
+    shared_.merge(own);
+  }
 
   void add_repeat(const Repeat& repeat, const std::vector<int64_t>& counts) {
     size_t carried = shared_.at(repeat.carried_in);
     int64_t first = 0;
     for (const int64_t count : counts) {
       const std::string ending = counts.size() > 1 ? fmt::format(".{}-{}", first, first + count - 1) : "";
-      std::map<size_t, size_t> own = shared_;
-      own[repeat.carried_in] = carried;
+      std::map<size_t, size_t> own{{repeat.carried_in, carried}};
       const size_t begin = made_.program.operators.size();
       for (size_t op = repeat.begin; op < repeat.end; ++op) add_operator(op, ending, own, static_cast<size_t>(first));
       made_.program.repeats.push_back({.begin = begin,
@@ -57,15 +61,21 @@ class Divider {
     return made_.program.values.size() - 1;
   }
 
-  void add_operator(size_t op, const std::string& ending, std::map<size_t, size_t>& values, size_t layer) {
+  /// `own` are the values of a part, looked up before those that all share.
+  void add_operator(size_t op, const std::string& ending, std::map<size_t, size_t>& own, size_t layer) {
     Operator made = whole_.operators[op];
     made.name += ending;
     for (size_t& operand : made.operands) {
-      if (!values.contains(operand)) values[operand] = add(operand, ending);
-      operand = values.at(operand);
+      const auto known = own.find(operand);
+      const auto shared = known == own.end() ? shared_.find(operand) : known;
+      if (known != own.end() || shared != shared_.end()) {
+        operand = shared->second;
+      } else {
+        operand = own[operand] = add(operand, ending);
+      }
     }
     const size_t result = made.result;
-    values[result] = made.result = add(result, ending);
+    own[result] = made.result = add(result, ending);
     made_.program.operators.push_back(std::move(made));
     made_.origins.emplace_back(op, layer);
   }
@@ -74,6 +84,16 @@ class Divider {
   DividedProgram made_;
   std::map<size_t, size_t> shared_;  ///< by value of the whole program: the one that stands for it
 };
+
+}  // namespace
+
+namespace {
+
+Error too_many_operators() {
+  return {.problem = fmt::format("has so many parts that there are more than {} operators",
+                                 with_commas(ProgramBuilder::kMostOperators)),
+          .advice = "Join layers that are alike."};
+}
 
 }  // namespace
 
@@ -95,14 +115,12 @@ Result<DividedProgram> divide_repeats(const Program& program, const std::vector<
       return Error{.problem = fmt::format("has parts that are not the {} layers of repeat {}", whole.count, repeat),
                    .advice = "Numbers of layers are from 1 on, and their sum is all of them."};
     num_operators += (parts[repeat].size() - 1) * (whole.end - whole.begin);
-    if (num_operators > ProgramBuilder::kMostOperators)
-      return Error{.problem = fmt::format("has so many parts that there are more than {} operators",
-                                          ProgramBuilder::kMostOperators),
-                   .advice = "Join layers that are alike."};
+    if (num_operators > ProgramBuilder::kMostOperators) return too_many_operators();
   }
-  Divider divider(program);
+  const ProgramUses uses(program);
+  Divider divider(program, uses);
   for (size_t op = 0; op < program.operators.size();) {
-    if (const auto repeat = program.repeat_of(op)) {
+    if (const auto repeat = uses.repeat_of(op)) {
       divider.add_repeat(program.repeats[*repeat], parts[*repeat]);
       op = program.repeats[*repeat].end;
     } else {
@@ -114,7 +132,7 @@ Result<DividedProgram> divide_repeats(const Program& program, const std::vector<
   for (const ProgramValue& value : divided.program.values) {
     if (!names.insert(value.name).second)
       return Error{.problem = fmt::format("has a part that is called {}, as another tensor is", in_quotes(value.name)),
-                   .advice = "Rename that one in the program."};
+                   .advice = "Rename that tensor in the program: parts have their layers behind their names."};
   }
   if (auto wrong = find_wrong(divided.program)) return *std::move(wrong);
   return divided;
@@ -122,7 +140,14 @@ Result<DividedProgram> divide_repeats(const Program& program, const std::vector<
 
 Result<DividedProgram> unrolled(const Program& program) {
   std::vector<std::vector<int64_t>> parts;
-  for (const Repeat& repeat : program.repeats) parts.emplace_back(static_cast<size_t>(repeat.count), 1);
+  size_t num_operators = program.operators.size();
+  for (const Repeat& repeat : program.repeats) {
+    const auto count = static_cast<size_t>(repeat.count);
+    num_operators += (count - 1) * (repeat.end - repeat.begin);
+    // Before lists of so many layers are made.
+    if (num_operators > ProgramBuilder::kMostOperators) return too_many_operators();
+    parts.emplace_back(count, 1);
+  }
   WEFT_TRY(DividedProgram divided, divide_repeats(program, parts));
   divided.program.repeats.clear();
   return divided;

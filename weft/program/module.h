@@ -15,6 +15,9 @@ enum class ModuleKind { kVision, kAudio, kLlm };
 
 std::string_view name_of(ModuleKind kind);
 
+/// Of a module: far more than real ones have, and few enough to be listed one by one.
+inline constexpr int64_t kMostLayers = 10'000;
+
 struct BlockProgram;
 
 /// The repeated unit that is priced: a ViT layer, a decoder layer, an embedding, a head.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/program/program_uses.h"
 
 namespace weft {
 namespace {
@@ -24,7 +25,7 @@ std::optional<size_t> find_name(const List& list, std::string_view name) {
 /// Looks at one operator after the other.
 class ProgramChecker {
  public:
-  explicit ProgramChecker(const Program& program) : program_(program) {}
+  explicit ProgramChecker(const Program& program) : program_(program), uses_(program) {}
 
   std::optional<Error> run() {
     for (size_t i = 0; i < program_.operators.size(); ++i) {
@@ -77,13 +78,13 @@ class ProgramChecker {
     const Operator& op = program_.operators[index];
     for (const size_t operand : op.operands) {
       const ProgramValue& value = program_.values[operand];
-      const auto here = program_.repeat_of(index);
+      const auto here = uses_.repeat_of(index);
       if (value.role == ProgramValue::Role::kResult) {
-        const size_t made = *find_name(program_.operators, value.name);
+        const size_t made = *uses_.maker_of(operand);
         if (made >= index)
           return wrong(op, fmt::format("reads {}, which is made later: a cycle", in_quotes(value.name)),
                        "An operator reads what stands before it.");
-        const auto there = program_.repeat_of(made);
+        const auto there = uses_.repeat_of(made);
         if (there && there != here && program_.repeats[*there].carried_out != operand)
           return wrong(op, fmt::format("reads {} from inside of a repeat", in_quotes(value.name)),
                        "Only the value that a repeat ends with is there after it.");
@@ -97,14 +98,14 @@ class ProgramChecker {
         return wrong(op, fmt::format("reads the input {} inside of a repeat", in_quotes(value.name)),
                      "Carry it in, or declare it as data.");
       }
-      if (value.role == ProgramValue::Role::kWeight) {
-        for (const size_t reader : program_.readers_of(operand)) {
-          if (program_.repeat_of(reader) != here)
-            return wrong(op,
-                         fmt::format("reads the weight {}, which an operator in another repeat reads too",
-                                     in_quotes(value.name)),
-                         "Every time of a repeat has weights of its own.");
-        }
+      // The first reader is compared with all others, so that these need not be.
+      const std::vector<size_t>& readers = uses_.readers_of(operand);
+      if (value.role == ProgramValue::Role::kWeight && readers.front() == index) {
+        if (std::any_of(readers.begin(), readers.end(), [&](size_t reader) { return uses_.repeat_of(reader) != here; }))
+          return wrong(
+              op,
+              fmt::format("reads the weight {}, which an operator in another repeat reads too", in_quotes(value.name)),
+              "Every time of a repeat has weights of its own.");
       }
     }
     return std::nullopt;
@@ -119,13 +120,13 @@ class ProgramChecker {
                    fmt::format("the repeat begins with {} and ends with {}, which has other dims", in_quotes(in.name),
                                in_quotes(out.name)),
                    "Both must have the same dims.");
-    for (const size_t reader : program_.readers_of(repeat.carried_in)) {
+    for (const size_t reader : uses_.readers_of(repeat.carried_in)) {
       if (reader < repeat.begin || reader >= repeat.end)
         return wrong(program_.operators[reader],
                      fmt::format("reads {}, which a repeat carries, outside of it", in_quotes(in.name)),
                      "Read the value that the repeat ends with.");
     }
-    for (const size_t reader : program_.readers_of(repeat.carried_out)) {
+    for (const size_t reader : uses_.readers_of(repeat.carried_out)) {
       if (reader >= repeat.begin && reader < repeat.end)
         return wrong(program_.operators[reader],
                      fmt::format("reads {}, with which its repeat ends, inside of it", in_quotes(out.name)),
@@ -135,6 +136,7 @@ class ProgramChecker {
   }
 
   const Program& program_;
+  ProgramUses uses_;
 };
 
 }  // namespace

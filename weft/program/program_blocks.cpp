@@ -7,6 +7,7 @@
 
 #include "weft/base/check.h"
 #include "weft/base/text.h"
+#include "weft/program/program_uses.h"
 
 namespace weft {
 namespace {
@@ -101,27 +102,56 @@ class BlockCutter {
   const ProgramFeatures& features_;
 };
 
-/// Results that are made before an operator and read from it on.
-std::vector<size_t> crossing(const Program& program, size_t at) {
-  std::vector<size_t> values;
-  for (size_t i = 0; i < at; ++i) {
-    const size_t made = program.operators[i].result;
-    const std::vector<size_t> readers = program.readers_of(made);
-    if (std::any_of(readers.begin(), readers.end(), [&](size_t reader) { return reader >= at; }))
-      values.push_back(made);
+/// Results that are made before an operator and read from it on, for every operator.
+class Crossings {
+ public:
+  Crossings(const Program& program, const ProgramUses& uses)
+      : program_(program), counts_(program.operators.size() + 1), sums_(program.operators.size() + 1) {
+    last_reader_.reserve(program.operators.size());
+    for (const Operator& op : program.operators) {
+      const std::vector<size_t>& readers = uses.readers_of(op.result);
+      last_reader_.push_back(readers.empty() ? 0 : readers.back());
+    }
+    // Each result crosses from the operator behind its own to its last reader: first the changes, then their sums.
+    for (size_t made = 0; made < last_reader_.size(); ++made) {
+      if (last_reader_[made] <= made) continue;
+      ++counts_[made + 1], sums_[made + 1] += made;
+      --counts_[last_reader_[made] + 1], sums_[last_reader_[made] + 1] -= made;
+    }
+    for (size_t at = 1; at < counts_.size(); ++at) counts_[at] += counts_[at - 1], sums_[at] += sums_[at - 1];
   }
-  return values;
-}
+
+  /// The value, where there is exactly one.
+  std::optional<size_t> only_at(size_t at) const {
+    if (counts_[at] != 1) return std::nullopt;
+    return program_.operators[sums_[at]].result;
+  }
+
+  /// In the order in which they are made.
+  std::vector<size_t> all_at(size_t at) const {
+    std::vector<size_t> values;
+    for (size_t made = 0; made < at; ++made) {
+      if (last_reader_[made] >= at) values.push_back(program_.operators[made].result);
+    }
+    return values;
+  }
+
+ private:
+  const Program& program_;
+  std::vector<size_t> last_reader_;  ///< by operator, of its result; 0: nobody reads it
+  std::vector<size_t> counts_;       ///< by operator: results that cross
+  std::vector<size_t> sums_;         ///< by operator: the sum of the numbers of those that make them
+};
 
 /// Where a program without repeats ends its one layer: as late as possible, before an operator that reads one value of
 /// those before it, whose features are whole if there is such a value.
-size_t end_of_layer(const Program& program) {
+size_t end_of_layer(const Program& program, const Crossings& crossings) {
   const ProgramFeatures features = features_of(program, {});
   size_t latest = 0;
   for (size_t at = program.operators.size(); at-- > 1;) {
-    const std::vector<size_t> values = crossing(program, at);
-    if (values.size() != 1 || program.values[values[0]].dims.empty()) continue;
-    if (!features.is_cut(program.values[values[0]].dims.back())) return at;
+    const std::optional<size_t> value = crossings.only_at(at);
+    if (!value || program.values[*value].dims.empty()) continue;
+    if (!features.is_cut(program.values[*value].dims.back())) return at;
     latest = std::max(latest, at);
   }
   return latest;
@@ -129,12 +159,13 @@ size_t end_of_layer(const Program& program) {
 
 Result<ProgramBlocks> one_layer(const Program& program) {
   ProgramBlocks blocks;
-  const size_t end = end_of_layer(program);
+  const Crossings crossings(program, ProgramUses(program));
+  const size_t end = end_of_layer(program, crossings);
   if (end == 0) {
     return refused(program.operators.back(), "is the only operator, or reads all that the others make",
                    "A program that is trained ends in its loss, which reads one value.");
   }
-  const size_t value = crossing(program, end)[0];
+  const size_t value = *crossings.only_at(end);
   blocks.features = features_of(program, {program.values[value].dims.back()});
   const BlockCutter cutter(program, blocks.features);
   blocks.entry = cutter.cut(0, 0, std::nullopt, std::nullopt);
@@ -175,9 +206,10 @@ Result<ProgramBlocks> blocks_of(const Program& program) {
                      "begins a repeat with another value than the last one's",
                      "Carry on what the repeat before ends with.");
   }
-  for (const size_t value : crossing(program, first.begin)) {
+  const ProgramUses uses(program);
+  for (const size_t value : Crossings(program, uses).all_at(first.begin)) {
     if (value != first.carried_in)
-      return refused(program.operators[program.readers_of(value).back()],
+      return refused(program.operators[uses.readers_of(value).back()],
                      fmt::format("reads {} from before the layers", in_quotes(program.values[value].name)),
                      "Only the value that a repeat carries goes from block to block.");
   }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "weft/base/text.h"
 #include "weft/program/operator_rules.h"
@@ -19,6 +21,12 @@ bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= 100 && std::all_of(name.begin(), name.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
   });
+}
+
+std::optional<size_t> find_name(const std::unordered_map<std::string, size_t>& places, std::string_view name) {
+  const auto found = places.find(std::string(name));
+  if (found == places.end()) return std::nullopt;
+  return found->second;
 }
 
 template <typename List>
@@ -55,13 +63,17 @@ void ProgramBuilder::fail(std::string_view where, std::string problem, std::stri
       Error{.source = source_, .field = std::string(where), .problem = std::move(problem), .advice = std::move(advice)};
 }
 
+std::optional<size_t> ProgramBuilder::find_value(std::string_view name) const {
+  return find_name(values_, name);
+}
+
 bool ProgramBuilder::is_new_name(std::string_view name) {
   if (!is_name(name)) {
     fail(printable(name), fmt::format("{} is no name", in_quotes(name)),
          "Names have letters, digits, '_', '.' and '-', at most 100.");
     return false;
   }
-  if (program_.find_value(name)) {
+  if (find_value(name)) {
     fail(name, "is there already", "Every tensor and operator has a name of its own.");
     return false;
   }
@@ -72,12 +84,15 @@ void ProgramBuilder::dim(std::string_view name, int64_t length, int64_t unit) {
   if (!is_name(name) || name.find_first_of(".-") != std::string_view::npos)
     return fail(printable(name), fmt::format("{} is no name of a dim", in_quotes(name)),
                 "Dims have letters, digits and '_'.");
-  if (program_.find_dim(name)) return fail(name, "is declared twice", "Leave one out.");
+  if (find_name(dims_, name)) return fail(name, "is declared twice", "Leave one out.");
+  if (program_.dims.size() >= kMostDims)
+    return fail(name, fmt::format("is one dim more than {}", kMostDims), "Use the same dim for tensors that share it.");
   if (length < 0 || length > kLongest)
     return fail(name, fmt::format("has the length {}, 0 to {} is possible", length, kLongest), "Correct the dim.");
   if (unit < 1 || length % unit != 0)
     return fail(name, fmt::format("has the length {} and units of {}", length, unit),
                 "The length must be whole units.");
+  dims_.emplace(name, program_.dims.size());
   program_.dims.push_back({std::string(name), length, unit});
 }
 
@@ -85,7 +100,7 @@ std::vector<size_t> ProgramBuilder::dims_named(std::string_view where, std::stri
   std::vector<size_t> dims;
   int64_t elements = 1;
   for (const std::string_view name : words_of(names)) {
-    const auto dim = program_.find_dim(name);
+    const auto dim = find_name(dims_, name);
     if (!dim) {
       const std::vector<std::string> known = names_of(program_.dims);
       fail(where, fmt::format("the dim {} does not exist", in_quotes(name)),
@@ -108,8 +123,15 @@ std::vector<size_t> ProgramBuilder::dims_named(std::string_view where, std::stri
 
 size_t ProgramBuilder::leaf(std::string_view name, std::string_view dims, ProgramValue::Role role) {
   if (failed() || !is_new_name(name)) return 0;
+  if (num_leaves_ >= kMostLeaves) {
+    fail(name, fmt::format("is one input, data or weight more than {}", kMostLeaves),
+         "Write layers that are alike as a repeat.");
+    return 0;
+  }
   const std::vector<size_t> found = dims_named(name, dims);
   if (failed()) return 0;
+  ++num_leaves_;
+  values_.emplace(name, program_.values.size());
   program_.values.push_back({std::string(name), role, found});
   return program_.values.size() - 1;
 }
@@ -156,10 +178,7 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
   if (kind == OperatorKind::kCustom) {
     set(options.inside, DimKind::kInside);
     rule.linear = options.linear;
-    for (const std::vector<size_t>& together : rule.linear) {
-      if (std::any_of(together.begin(), together.end(), [&](size_t i) { return i >= operands.size(); }))
-        fail(name, "is said to be linear in an operand that it does not have", "Operands are counted from 0.");
-    }
+    check_linear(name, rule);
   } else if (!options.inside.empty() || !options.linear.empty()) {
     fail(name, fmt::format("an operator of kind {} declares inside or linear", name_of(kind)),
          "Only a custom operator does; for others they follow from the kind.");
@@ -187,6 +206,7 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
   }
   const std::vector<size_t> found = dims_named(name, dims);
   if (failed()) return 0;
+  values_.emplace(name, program_.values.size());
   program_.values.push_back({std::string(name), ProgramValue::Role::kResult, found});
   program_.operators.push_back({.name = std::string(name),
                                 .kind = kind,
@@ -197,6 +217,27 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
                                 .calculation = std::move(calculation),
                                 .is_fused = options.is_fused});
   return program_.values.size() - 1;
+}
+
+void ProgramBuilder::check_linear(std::string_view name, const Rule& rule) {
+  std::set<std::set<size_t>> known;
+  for (const std::vector<size_t>& together : rule.linear) {
+    if (together.empty())
+      return fail(name, "is said to be linear, but not in which operands",
+                  "Write their numbers, counted from 0: 'linear 0'.");
+    if (std::any_of(together.begin(), together.end(), [&](size_t i) { return i >= rule.operands.size(); }))
+      return fail(name, "is said to be linear in an operand that it does not have", "Operands are counted from 0.");
+    const std::set<size_t> operands(together.begin(), together.end());
+    if (operands.size() < together.size())
+      return fail(name,
+                  fmt::format("is said to be linear in {}, which names an operand twice",
+                              in_quotes(fmt::format("{}", fmt::join(together, " ")))),
+                  "Write each operand once.");
+    if (!known.insert(operands).second)
+      return fail(
+          name, fmt::format("is said to be linear in {} twice", in_quotes(fmt::format("{}", fmt::join(together, " ")))),
+          "Leave one of them out.");
+  }
 }
 
 void ProgramBuilder::check_window(std::string_view name, const Attention& attention) {
@@ -250,8 +291,8 @@ void ProgramBuilder::end_repeat(size_t value) {
   repeat.end = program_.operators.size();
   repeat.carried_out = value;
   is_repeating_ = false;
-  const auto made = program_.find_operator(program_.values[value].name);
-  if (!made || *made < repeat.begin)
+  if (std::none_of(program_.operators.begin() + static_cast<std::ptrdiff_t>(repeat.begin), program_.operators.end(),
+                   [&](const Operator& op) { return op.result == value; }))
     fail("end", fmt::format("ends with {}, which is not made inside", in_quotes(program_.values[value].name)),
          "Name the value that the next time begins with.");
 }

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "weft/program/program.h"
@@ -29,6 +30,10 @@ struct OperatorOptions {
 class ProgramBuilder {
  public:
   static constexpr size_t kMostOperators = 10'000;
+  /// Every block of a program has a list of all dims: this many for thousands of blocks fit into memory.
+  static constexpr size_t kMostDims = 4'096;
+  /// Inputs, data and weights: more than so many operators have use for.
+  static constexpr size_t kMostLeaves = 50'000;
   static constexpr int64_t kMostRepeats = 100'000;
   using Values = std::vector<size_t>;
 
@@ -86,6 +91,7 @@ class ProgramBuilder {
   void end_repeat(size_t value);
 
   const Program& program() const { return program_; }
+  std::optional<size_t> find_value(std::string_view name) const;
   bool failed() const { return error_.has_value(); }
   /// Names the line that the next mistake is in.
   void set_source(std::string source) { source_ = std::move(source); }
@@ -96,10 +102,13 @@ class ProgramBuilder {
   size_t leaf(std::string_view name, std::string_view dims, ProgramValue::Role role);
   std::vector<size_t> dims_named(std::string_view where, std::string_view names);
   bool is_new_name(std::string_view name);
+  void check_linear(std::string_view name, const Rule& rule);
   void check_window(std::string_view name, const Attention& attention);
   void check_calculation(OperatorKind kind, std::string_view name, const Calculation& calculation);
 
   Program program_;
+  std::unordered_map<std::string, size_t> dims_, values_;  ///< by name
+  size_t num_leaves_ = 0;
   bool is_repeating_ = false;
   std::string source_;
   std::optional<Error> error_;

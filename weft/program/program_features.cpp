@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "weft/program/program_uses.h"
+
 namespace weft {
 namespace {
 
@@ -21,18 +23,23 @@ class DimClasses {
           if (term[place].size() != 1) continue;
           std::optional<size_t>& first = known[term[place][0]];
           if (!first) first = value.dims[place];
-          parents_[of(value.dims[place])] = of(*first);
+          parents_[root_of(value.dims[place])] = root_of(*first);
         }
       }
     }
+    for (size_t dim = 0; dim < parents_.size(); ++dim) parents_[dim] = root_of(dim);
   }
 
-  size_t of(size_t dim) const {
-    while (parents_[dim] != dim) dim = parents_[dim];
+  /// The same number for all dims of a class.
+  size_t of(size_t dim) const { return parents_[dim]; }
+
+ private:
+  /// Shortens the way there, so that long chains of dims are gone through once.
+  size_t root_of(size_t dim) {
+    while (parents_[dim] != dim) dim = parents_[dim] = parents_[parents_[dim]];
     return dim;
   }
 
- private:
   std::vector<size_t> parents_;
 };
 
@@ -40,19 +47,31 @@ class DimClasses {
 class FeatureFinder {
  public:
   FeatureFinder(const Program& program, const std::vector<size_t>& whole)
-      : program_(program), classes_(program), is_whole_(program.dims.size()), is_cut_(program.dims.size()) {
+      : program_(program),
+        uses_(program),
+        classes_(program),
+        is_whole_(program.dims.size()),
+        is_cut_(program.dims.size()) {
     for (const size_t dim : whole) is_whole_[classes_.of(dim)] = true;
     for (const ProgramValue& value : program.values) note_value(value);
-    for (const Operator& op : program.operators) note_operator(op);
+    for (const Operator& op : program.operators) {
+      note_operator(op);
+      if (const auto dims = product_dims(program, op))
+        products_.push_back({class_of(op, dims->rows, dims->in), class_of(op, dims->weight, dims->out)});
+      if (!first_table_ && op.kind == OperatorKind::kLookup && is_weight(program, op.operands[1]))
+        first_table_ = op.operands[1];
+    }
   }
 
   ProgramFeatures find() {
     while (!decide()) {
     }
     ProgramFeatures found;
+    std::vector<Features> of_classes;
     for (size_t dim = 0; dim < program_.dims.size(); ++dim)
-      found.of_dims.push_back(is_cut_[classes_.of(dim)] ? Features::kInner : Features::kWidth);
-    for (const Operator& op : program_.operators) name_features(op, found);
+      of_classes.push_back(is_cut_[dim] ? Features::kInner : Features::kWidth);
+    for (const Operator& op : program_.operators) name_features(op, of_classes);
+    for (size_t dim = 0; dim < program_.dims.size(); ++dim) found.of_dims.push_back(of_classes[classes_.of(dim)]);
     for (const Operator& op : program_.operators) found.tensor_cuts.push_back(cut_of(op));
     return found;
   }
@@ -80,21 +99,16 @@ class FeatureFinder {
   }
 
   bool is_bias(const Operator& op) const {
-    for (const Operator& maker : program_.operators) {
-      if (maker.result == op.operands[0])
-        return product_dims(program_, maker).has_value() && program_.readers_of(maker.result).size() == 1;
-    }
-    return false;
+    const std::optional<size_t> maker = uses_.maker_of(op.operands[0]);
+    return maker && product_dims(program_, program_.operators[*maker]).has_value() &&
+           uses_.readers_of(op.operands[0]).size() == 1;
   }
 
   /// Goes through products in order. False where one had to be made whole, and all is to be looked at again.
   bool decide() {
     std::fill(is_cut_.begin(), is_cut_.end(), false);
     std::vector<bool> is_decided(program_.dims.size());
-    for (const Operator& op : program_.operators) {
-      const auto dims = product_dims(program_, op);
-      if (!dims) continue;
-      const size_t in = class_of(op, dims->rows, dims->in), out = class_of(op, dims->weight, dims->out);
+    for (const auto& [in, out] : products_) {
       if (!is_decided[out]) is_cut_[out] = !is_cut_[in] && !is_whole_[out];
       is_decided[out] = is_decided[in] = true;
       if (!is_cut_[in] || !is_cut_[out]) continue;
@@ -102,8 +116,8 @@ class FeatureFinder {
       return false;
     }
     // A table that nothing else shares its entries with.
-    if (const auto table = first_table()) {
-      const size_t entries = classes_.of(program_.values[*table].dims.front());
+    if (first_table_) {
+      const size_t entries = classes_.of(program_.values[*first_table_].dims.front());
       if (!is_decided[entries]) is_cut_[entries] = !is_whole_[entries];
     }
     return true;
@@ -118,18 +132,10 @@ class FeatureFinder {
     return 0;
   }
 
-  std::optional<size_t> first_table() const {
-    for (const Operator& op : program_.operators) {
-      if (op.kind == OperatorKind::kLookup && is_weight(program_, op.operands[1])) return op.operands[1];
-    }
-    return std::nullopt;
-  }
-
-  void name_features(const Operator& op, ProgramFeatures& found) const {
+  void name_features(const Operator& op, std::vector<Features>& of_classes) const {
     const auto name = [&](size_t dim, Features features) {
-      for (size_t other = 0; other < program_.dims.size(); ++other) {
-        if (classes_.of(other) == classes_.of(dim) && found.is_cut(other)) found.of_dims[other] = features;
-      }
+      Features& known = of_classes[classes_.of(dim)];
+      if (known != Features::kWidth) known = features;
     };
     const std::vector<size_t>& first = program_.values[op.operands[0]].dims;
     if (op.kind == OperatorKind::kAttention) name(first.back(), Features::kHeads);
@@ -139,7 +145,7 @@ class FeatureFinder {
 
   std::optional<size_t> cut_of(const Operator& op) const {
     // Other tables are small: positions, types.
-    if (op.kind == OperatorKind::kLookup && first_table() != op.operands[1]) return std::nullopt;
+    if (op.kind == OperatorKind::kLookup && first_table_ != op.operands[1]) return std::nullopt;
     for (size_t i = 0; i <= op.operands.size(); ++i) {
       const bool is_result = i == op.operands.size();
       const ProgramValue& value = program_.values[is_result ? op.result : op.operands[i]];
@@ -151,10 +157,19 @@ class FeatureFinder {
     return std::nullopt;
   }
 
+  /// Classes of the dims that a product sums over and makes.
+  struct Product {
+    size_t in = 0;
+    size_t out = 0;
+  };
+
   const Program& program_;
+  ProgramUses uses_;
   DimClasses classes_;
-  std::vector<bool> is_whole_;  ///< by class
-  std::vector<bool> is_cut_;    ///< by class
+  std::vector<Product> products_;      ///< in order
+  std::optional<size_t> first_table_;  ///< the weight that the first lookup reads
+  std::vector<bool> is_whole_;         ///< by class
+  std::vector<bool> is_cut_;           ///< by class
 };
 
 }  // namespace

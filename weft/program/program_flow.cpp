@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/program/program_uses.h"
 #include "weft/program/value_layout.h"
 
 namespace weft {
@@ -36,15 +37,17 @@ class FlowMaker {
     flow_.program = &program;
     flow_.grid = grid;
     made_in_.resize(program.values.size());
+    arrivals_of_.resize(program.values.size());
   }
 
   Result<ProgramFlow> run(const RunStrategy& strategy) {
     const Program& program = *flow_.program;
     const AxisGrid& grid = flow_.grid;
+    const ProgramUses uses(program);
     for (size_t value = 0; value < program.values.size(); ++value) {
       const bool is_result = program.values[value].role == ProgramValue::Role::kResult;
       flow_.states.push_back(is_result ? std::vector<AxisState>{} : strategy.sources[value]);
-      if (is_result && program.readers_of(value).empty()) flow_.outputs.push_back(value);
+      if (is_result && uses.readers_of(value).empty()) flow_.outputs.push_back(value);
       if (is_result) continue;
       const auto layout = value_layout(program, grid, value, flow_.states[value]);
       if (!layout)
@@ -114,13 +117,14 @@ class FlowMaker {
   }
 
   size_t arrival_of(size_t value, const std::vector<AxisState>& states, size_t segment) {
-    for (size_t i = 0; i < flow_.arrivals.size(); ++i) {
+    for (const size_t i : arrivals_of_[value]) {
       Arrival& known = flow_.arrivals[i];
-      if (known.value != value || known.states != states) continue;
+      if (known.states != states) continue;
       known.last_segment = segment;
       return i;
     }
     const Program& program = *flow_.program;
+    arrivals_of_[value].push_back(flow_.arrivals.size());
     flow_.arrivals.push_back(
         {.value = value,
          .states = states,
@@ -155,8 +159,9 @@ class FlowMaker {
 
   bool reduces_first_;
   ProgramFlow flow_;
-  std::vector<bool> needs_gradient_;            ///< by value
-  std::vector<std::optional<size_t>> made_in_;  ///< by value: the segment of its operator
+  std::vector<bool> needs_gradient_;              ///< by value
+  std::vector<std::optional<size_t>> made_in_;    ///< by value: the segment of its operator
+  std::vector<std::vector<size_t>> arrivals_of_;  ///< by value: arrivals of the flow
   bool last_is_alone_ = false;
 };
 

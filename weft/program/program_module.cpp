@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -11,6 +12,8 @@
 #include "weft/program/name_weights.h"
 #include "weft/program/program_ops.h"
 #include "weft/program/program_strategy.h"
+#include "weft/program/program_uses.h"
+#include "weft/program/sample_dim.h"
 
 namespace weft {
 namespace {
@@ -22,23 +25,23 @@ Error refused(std::string where, std::string problem, std::string advice) {
 }
 
 /// Data that operators read, or that a repeat begins with.
-std::vector<size_t> given_values(const Program& program) {
+std::vector<size_t> given_values(const Program& program, const ProgramUses& uses) {
+  std::vector<bool> is_carried(program.values.size());
+  for (const Repeat& repeat : program.repeats) is_carried[repeat.carried_in] = true;
   std::vector<size_t> given;
   for (size_t value = 0; value < program.values.size(); ++value) {
     const Role role = program.values[value].role;
     if (role != Role::kInput && role != Role::kData) continue;
-    const bool is_carried = std::any_of(program.repeats.begin(), program.repeats.end(),
-                                        [&](const Repeat& repeat) { return repeat.carried_in == value; });
-    if (is_carried || !program.readers_of(value).empty()) given.push_back(value);
+    if (is_carried[value] || !uses.readers_of(value).empty()) given.push_back(value);
   }
   return given;
 }
 
 /// Dims without elements have nothing to train on, and weights that nobody reads nothing to learn.
-std::optional<Error> find_useless(const Program& program) {
+std::optional<Error> find_useless(const Program& program, const ProgramUses& uses) {
   for (size_t value = 0; value < program.values.size(); ++value) {
     const ProgramValue& own = program.values[value];
-    if (own.role == Role::kWeight && program.readers_of(value).empty())
+    if (own.role == Role::kWeight && uses.readers_of(value).empty())
       return refused(own.name, "is a weight that no operator reads", "Leave it out, or read it.");
     for (const size_t dim : own.dims) {
       if (program.dims[dim].length < 1)
@@ -46,6 +49,16 @@ std::optional<Error> find_useless(const Program& program) {
     }
   }
   return std::nullopt;
+}
+
+/// Blocks are listed one by one, so that their number is looked at before.
+std::optional<Error> find_too_many_layers(const Program& program) {
+  int64_t layers = 0;
+  for (const Repeat& repeat : program.repeats) layers += repeat.count;
+  if (layers <= kMostLayers) return std::nullopt;
+  return refused(program.name,
+                 fmt::format("has {} layers, at most {} are possible", with_commas(layers), with_commas(kMostLayers)),
+                 "Give its repeats smaller numbers.");
 }
 
 /// Experts' rows have no dim of samples, so that this is said before that is missed.
@@ -77,15 +90,15 @@ Result<size_t> find_sample_dim(const Program& program, const std::vector<size_t>
 }
 
 /// The only result that nobody reads.
-Result<size_t> find_loss(const Program& program) {
+Result<size_t> find_loss(const Program& program, const ProgramUses& uses) {
   std::vector<size_t> ends;
   for (size_t i = 0; i < program.operators.size(); ++i) {
-    if (program.readers_of(program.operators[i].result).empty() && !program.repeat_of(i)) ends.push_back(i);
+    if (uses.readers_of(program.operators[i].result).empty() && !uses.repeat_of(i)) ends.push_back(i);
   }
   for (size_t i = 0; i < program.operators.size(); ++i) {
-    const auto repeat = program.repeat_of(i);
+    const auto repeat = uses.repeat_of(i);
     const size_t made = program.operators[i].result;
-    if (repeat && program.readers_of(made).empty() && program.repeats[*repeat].carried_out != made)
+    if (repeat && uses.readers_of(made).empty() && program.repeats[*repeat].carried_out != made)
       return refused(program.operators[i].name, "makes what nobody reads", "Leave it out, or read it.");
   }
   if (ends.empty())
@@ -106,9 +119,9 @@ Result<size_t> find_loss(const Program& program) {
 }
 
 /// What numbers of a value may be, by who reads it.
-std::optional<Error> add_use(const Program& program, size_t value, NamedInput& input) {
+std::optional<Error> add_use(const Program& program, const ProgramUses& uses, size_t value, NamedInput& input) {
   bool is_read_whole = false, is_read_real = false, are_only_targets = true;
-  for (const size_t reader : program.readers_of(value)) {
+  for (const size_t reader : uses.readers_of(value)) {
     const Operator& op = program.operators[reader];
     const bool are_ids = op.kind == OperatorKind::kLookup && op.operands[0] == value;
     const bool are_targets = op.kind == OperatorKind::kCrossEntropy && op.operands[1] == value;
@@ -126,14 +139,15 @@ std::optional<Error> add_use(const Program& program, size_t value, NamedInput& i
 
 class ModelMaker {
  public:
-  explicit ModelMaker(const Program& program) : program_(program) {}
+  explicit ModelMaker(const Program& program) : program_(program), uses_(program) {}
 
   Result<ProgramModel> make() {
+    if (auto error = find_too_many_layers(program_)) return *std::move(error);
     if (auto error = find_experts(program_)) return *std::move(error);
-    if (auto error = find_useless(program_)) return *std::move(error);
-    const std::vector<size_t> given = given_values(program_);
+    if (auto error = find_useless(program_, uses_)) return *std::move(error);
+    const std::vector<size_t> given = given_values(program_, uses_);
     WEFT_TRY(const size_t sample_dim, find_sample_dim(program_, given));
-    WEFT_TRY(const size_t loss, find_loss(program_));
+    WEFT_TRY(const size_t loss, find_loss(program_, uses_));
     WEFT_TRY(blocks_, blocks_of(program_));
     ProgramNumbers& numbers = model_.numbers;
     numbers.marks_layers = blocks_.marks_layers;
@@ -160,6 +174,8 @@ class ModelMaker {
     }
     module.layers = blocks_.layers;
     if (auto error = add_block("exit", blocks_.exit, module.exit)) return *std::move(error);
+    if (auto error = find_tied_to_samples(program_, sample_dim)) return *std::move(error);
+    model_.numbers.most_samples = most_samples();
     if (auto error = find_same_names()) return *std::move(error);
     hold_weights(module);
     return std::move(model_);
@@ -174,7 +190,7 @@ class ModelMaker {
         input.shape.push_back(program_.dims[dims[place]].length);
         input.dims.push_back(program_.dims[dims[place]].name);
       }
-      if (auto error = add_use(program_, value, input)) return error;
+      if (auto error = add_use(program_, uses_, value, input)) return error;
     }
     return std::nullopt;
   }
@@ -183,7 +199,7 @@ class ModelMaker {
   void count_targets(size_t loss) {
     const Operator* op = &program_.operators[loss];
     const auto maker = [&](size_t value) -> const Operator* {
-      const auto found = program_.find_operator(program_.values[value].name);
+      const auto found = uses_.maker_of(value);
       return found ? &program_.operators[*found] : nullptr;
     };
     size_t summed = op->result;
@@ -205,13 +221,30 @@ class ModelMaker {
     model_.numbers.targets_per_sample = elements;
   }
 
+  /// No other dim than that of samples is longer where more of them run.
+  int64_t most_samples() const {
+    const size_t sample_dim = model_.numbers.rows.sample_dim;
+    int64_t most = Layout::kMostElements;
+    for (const ProgramValue& own : program_.values) {
+      if (own.dims.empty() || own.dims.front() != sample_dim) continue;
+      int64_t of_sample = 1;
+      for (size_t place = 1; place < own.dims.size(); ++place) of_sample *= program_.dims[own.dims[place]].length;
+      most = std::min(most, Layout::kMostElements / of_sample);
+    }
+    return most;
+  }
+
   /// A table of the entry that a product of the exit reads.
   void find_tied() {
+    const ProgramUses uses(blocks_.entry.program);
+    std::map<std::string_view, size_t> entry_values;
+    for (size_t value = 0; value < blocks_.entry.program.values.size(); ++value)
+      entry_values.emplace(blocks_.entry.program.values[value].name, value);
     for (const ProgramValue& own : blocks_.exit.program.values) {
       if (own.role != Role::kWeight) continue;
-      const auto table = blocks_.entry.program.find_value(own.name);
-      if (!table) continue;
-      const auto readers = blocks_.entry.program.readers_of(*table);
+      const auto table = entry_values.find(own.name);
+      if (table == entry_values.end()) continue;
+      const std::vector<size_t>& readers = uses.readers_of(table->second);
       if (readers.size() == 1 && blocks_.entry.program.operators[readers[0]].kind == OperatorKind::kLookup &&
           blocks_.entry.choices[readers[0]] != Choice::same())
         tied_ = own.name;
@@ -247,6 +280,7 @@ class ModelMaker {
   }
 
   const Program& program_;
+  ProgramUses uses_;
   ProgramBlocks blocks_;
   ProgramModel model_;
   std::optional<std::string> tied_;

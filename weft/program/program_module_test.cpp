@@ -1,9 +1,11 @@
 #include "weft/program/program_module.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "weft/program/block_program.h"
 #include "weft/program/name_weights.h"
+#include "weft/program/program_blocks.h"
 #include "weft/program/program_text.h"
 #include "weft/program/text_ends.h"
 
@@ -195,6 +197,58 @@ TEST(ProgramModule, FunctionsAreCalledWithWhatTheyTake) {
          "'g' has 4 elements. A weight of 8 elements norms every head by itself, one of 32 all heads of a row");
   expect("dim k 64 unit 32", norms + " ; heads 4 2 8 ; calls norm_keys", "one of 16 all heads of a row");
   expect(rows, "q, g) : b s k, d -> b s k ; whole d ; calls norm_keys", "but says no heads");
+}
+
+// How many samples run at once is for a plan to say: no other dim may follow.
+TEST(ProgramModule, NoOtherDimIsCalledAsThatOfSamples) {
+  const std::string begin = "dim c 2\ndim d 2\ninput x [b c]\ninput z [b d]\n";
+  const std::string end =
+      "weight w1 [f c]\nup = einsum(s, w1) : b i, f i -> b f\nact = elementwise(up) : b f -> b f ; does relu\n"
+      "weight w2 [h f]\ny = einsum(act, w2) : b f, h f -> b h\nloss = sum(y) : b h ->\n";
+  const std::string crossed = refusal_of(begin + "s = add(x, z) : p q, q p -> p q ; as b c\n" + end);
+  EXPECT_NE(crossed.find("s: calls the dim of samples 'b' and the dim 'd' of 'z' both 'p' in its rule "
+                         "'p q, q p -> p q'"),
+            std::string::npos)
+      << crossed;
+  const std::string scaled = refusal_of(
+      "dim c 2\ninput x [b h]\nweight g [c]\ns = multiply(x, g) : p q, p -> p q ; as b h\nloss = sum(s) : p q ->\n");
+  EXPECT_NE(scaled.find("calls the dim of samples"), std::string::npos) << scaled;
+  // Any letter does, as long as it is the samples' own.
+  EXPECT_EQ(refusal_of(begin + "s = add(x, z) : p q, p q -> p q ; as b c\n" + end), "");
+}
+
+TEST(ProgramModule, KnowsHowManySamplesItsTensorsHaveRoomFor) {
+  const auto most = [](const std::string& features) {
+    return model_of_text("weft_program 1 t\ndim b 4\ndim h 8\ndim f " + features +
+                         "\ninput x [b h]\nweight w [f h]\ny = einsum(x, w) : b h, f h -> b f\n"
+                         "loss = sum(y) : b f ->\n")
+        .numbers.most_samples;
+  };
+  EXPECT_EQ(most("16"), (int64_t{1} << 53) / 16);
+  EXPECT_EQ(most("17179869184"), int64_t{1} << 19);
+}
+
+TEST(ProgramModule, LayersAreCountedBeforeTheyAreListed) {
+  const auto refusal = [](int64_t first) {
+    return refusal_of("input x [b h]\nrepeat " + std::to_string(first) +
+                      " x\nr = scale(x) : b h -> b h\nend r\nrepeat 5000 r\nq = scale(r) : b h -> b h\nend q\n"
+                      "loss = sum(q) : b h ->\n");
+  };
+  EXPECT_EQ(refusal(5000), "");
+  EXPECT_NE(refusal(5001).find("has 10,001 layers, at most 10,000 are possible"), std::string::npos) << refusal(5001);
+}
+
+// The layer ends as late as one value, whole in its features, goes on: before the loss.
+TEST(ProgramModule, CutsLongProgramsIntoBlocks) {
+  std::string text = "weft_program 1 t\ndim b 2\ndim h 4\ninput x [b h]\nweight w [h]\n";
+  text += "r0 = multiply(x, w) : b h, h -> b h\n";
+  const int count = 3000;
+  for (int i = 1; i < count; ++i) text += fmt::format("r{} = scale(r{}) : b h -> b h\n", i, i - 1);
+  text += fmt::format("r{} = add(r{}, r{}) : b h, b h -> b h\nloss = sum(r{}) : b h ->\n", count, count - 1, count / 2,
+                      count);
+  const ProgramModel model = model_of_text(text);
+  EXPECT_EQ(model.module.distinct_layers.front().program->num_own, static_cast<size_t>(count) + 1);
+  EXPECT_EQ(model.module.exit.program->num_own, 1u);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct NamedInput {
 /// What training a program takes besides its blocks.
 struct ProgramNumbers {
   ProgramRows rows;
+  int64_t most_samples = 1;        ///< that run at once: with more, a tensor would have more elements than a layout may
   bool marks_layers = false;       ///< else it is one block
   std::vector<NamedInput> inputs;  ///< in the order of the program
   std::optional<size_t> targets;   ///< the input whose numbers from 0 on are counted; nothing: every sample has as many

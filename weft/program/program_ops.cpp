@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
 #include "weft/program/custom_functions.h"
 #include "weft/program/operator_rules.h"
+#include "weft/program/program_uses.h"
 
 namespace weft {
 namespace {
@@ -18,7 +21,12 @@ class OpWriter {
  public:
   OpWriter(const BlockProgram& block, const ProgramFeatures& features, const ProgramRows& rows,
            std::optional<std::string> tied)
-      : block_(block), program_(block.program), features_(features), rows_(rows), tied_(std::move(tied)) {}
+      : block_(block),
+        program_(block.program),
+        uses_(block.program),
+        features_(features),
+        rows_(rows),
+        tied_(std::move(tied)) {}
 
   Result<std::vector<Op>> write() {
     for (size_t i = 0; i < program_.operators.size() && !error_; ++i) {
@@ -129,20 +137,19 @@ class OpWriter {
 
   /// The sum that adds a bias to a product, if that is the only one that reads it.
   const Operator* bias_of(const Operator& product) const {
-    const std::vector<size_t> readers = program_.readers_of(product.result);
+    const std::vector<size_t>& readers = uses_.readers_of(product.result);
     if (readers.size() != 1 || product.result == block_.carried_out) return nullptr;
     const Operator& sum = program_.operators[readers[0]];
     if (sum.kind != OperatorKind::kAdd || sum.operands.size() != 2 || sum.operands[0] != product.result) return nullptr;
-    if (!is_weight(program_, sum.operands[1]) || program_.readers_of(sum.operands[1]).size() != 1) return nullptr;
+    if (!is_weight(program_, sum.operands[1]) || uses_.readers_of(sum.operands[1]).size() != 1) return nullptr;
     const std::vector<size_t>& dims = value(sum.operands[1]).dims;
     return dims.size() == 1 && dims[0] == value(product.result).dims.back() ? &sum : nullptr;
   }
 
   bool is_bias(const Operator& sum) const {
-    for (const Operator& op : program_.operators) {
-      if (op.result == sum.operands[0] && product_dims(program_, op)) return bias_of(op) == &sum;
-    }
-    return false;
+    const std::optional<size_t> maker = uses_.maker_of(sum.operands[0]);
+    if (!maker || !product_dims(program_, program_.operators[*maker])) return false;
+    return bias_of(program_.operators[*maker]) == &sum;
   }
 
   /// Whether an operator before has kept what it reads.
@@ -174,9 +181,8 @@ class OpWriter {
     if (bias != nullptr) matmul.bias_elements = matmul.out;
     Op made{.name = op.name, .shape = matmul, .in = from, .out = to, .rows = rows(op.result)};
     // Attention keeps what it gives.
-    const bool is_of_attention =
-        std::any_of(program_.operators.begin(), program_.operators.end(),
-                    [&](const Operator& o) { return o.result == in && o.kind == OperatorKind::kAttention; });
+    const std::optional<size_t> maker = uses_.maker_of(in);
+    const bool is_of_attention = maker && program_.operators[*maker].kind == OperatorKind::kAttention;
     if (!is_of_attention && !is_kept(in)) keep(made, in, matmul.in);
     OpWeights weights = *named(weight, bias != nullptr ? std::optional(bias->operands[1]) : std::nullopt);
     weights.is_transposed = dims->is_transposed;
@@ -304,11 +310,12 @@ class OpWriter {
 
   std::optional<Error> find_unread_weight() const {
     for (size_t index = 0; index < program_.values.size(); ++index) {
-      if (is_weight(program_, index) && program_.readers_of(index).size() > 1) {
-        const Operator& second = program_.operators[program_.readers_of(index)[1]];
+      const std::vector<size_t>& readers = uses_.readers_of(index);
+      if (is_weight(program_, index) && readers.size() > 1) {
+        const Operator& second = program_.operators[readers[1]];
         return Error{.field = second.name,
                      .problem = fmt::format("reads the weight {}, which {} reads, too", in_quotes(value(index).name),
-                                            in_quotes(program_.operators[program_.readers_of(index)[0]].name)),
+                                            in_quotes(program_.operators[readers[0]].name)),
                      .advice = "Only a table of the entry may be read once more, by a product of the exit."};
       }
     }
@@ -317,6 +324,7 @@ class OpWriter {
 
   const BlockProgram& block_;
   const Program& program_;
+  ProgramUses uses_;
   const ProgramFeatures& features_;
   ProgramRows rows_;
   std::optional<std::string> tied_;
@@ -347,17 +355,18 @@ std::optional<OpWeightPlace> place_in_layer(const std::string& name, const std::
 }  // namespace
 
 std::vector<std::optional<OpWeightPlace>> weight_places(const Program& program, const std::vector<Op>& ops) {
+  std::unordered_map<std::string_view, OpWeightPlace> by_name;
+  for (size_t op = 0; op < ops.size(); ++op) {
+    if (!ops[op].weights) continue;
+    const OpWeights& weights = *ops[op].weights;
+    by_name[weights.names.front()] = {.op = op, .is_transposed = weights.is_transposed};
+    if (!weights.bias_names.empty()) by_name[weights.bias_names.front()] = {.op = op, .is_bias = true};
+  }
   std::vector<std::optional<OpWeightPlace>> places(program.values.size());
   for (size_t value = 0; value < program.values.size(); ++value) {
     if (!is_weight(program, value)) continue;
-    for (size_t op = 0; op < ops.size(); ++op) {
-      if (!ops[op].weights) continue;
-      const OpWeights& weights = *ops[op].weights;
-      const std::string& name = program.values[value].name;
-      if (weights.names.front() == name) places[value] = {.op = op, .is_transposed = weights.is_transposed};
-      if (!weights.bias_names.empty() && weights.bias_names.front() == name)
-        places[value] = {.op = op, .is_bias = true};
-    }
+    const auto found = by_name.find(program.values[value].name);
+    if (found != by_name.end()) places[value] = found->second;
     if (!places[value]) places[value] = place_in_layer(program.values[value].name, ops);
   }
   return places;

@@ -125,7 +125,7 @@ class ProgramParser {
   }
 
   std::optional<size_t> find(std::string_view name, std::string_view reader = "") {
-    if (const auto value = code_.program().find_value(name)) return value;
+    if (const auto value = code_.find_value(name)) return value;
     std::vector<std::string> known;
     for (const ProgramValue& value : code_.program().values) known.push_back(value.name);
     code_.fail(printable(reader),

@@ -239,5 +239,60 @@ TEST(ProgramText, WhatOperatorsComputeIsReadAsItIsWritten) {
     EXPECT_FALSE(parse_program(dims + wrong, "test").ok()) << wrong;
 }
 
+// Only operators that are linear in something have a choice to pass summands through.
+TEST(ProgramText, SetsOfLinearOperandsAreSaidOnceAndAreNotEmpty) {
+  const auto message = [](const std::string& options) {
+    return message_of("weft_program 1 p\ndim h 8\ninput x [h]\ny = custom(x, x) : h, h -> h ; calls f" + options);
+  };
+  EXPECT_EQ(message(" ; linear 0 ; linear 1 ; linear 1 0"), "");
+  EXPECT_NE(message(" ; linear").find("y: is said to be linear, but not in which operands"), std::string::npos);
+  EXPECT_NE(message(" ; linear 0 0").find("linear in '0 0', which names an operand twice"), std::string::npos);
+  EXPECT_NE(message(" ; linear 0 1 ; linear 1 0").find("linear in '1 0' twice"), std::string::npos);
+  EXPECT_NE(message(" ; linear 2").find("an operand that it does not have"), std::string::npos);
+  EXPECT_NE(message(" ; linear -1").find("an operand that it does not have"), std::string::npos);
+}
+
+TEST(ProgramText, NumbersOfDimsAndTensorsAreLimited) {
+  const auto lines = [](const std::string& word, const std::string& rest, size_t count) {
+    std::string text = "weft_program 1 p\ndim h 4\ninput x [h]\n";
+    for (size_t i = 0; i < count; ++i) text += word + " n" + std::to_string(i) + rest + "\n";
+    return text + "y = scale(x) : h -> h\n";
+  };
+  EXPECT_EQ(message_of(lines("dim", " 2", ProgramBuilder::kMostDims - 1)), "");
+  EXPECT_NE(message_of(lines("dim", " 2", ProgramBuilder::kMostDims)).find("is one dim more than 4096"),
+            std::string::npos);
+  EXPECT_EQ(message_of(lines("weight", " [h]", ProgramBuilder::kMostLeaves - 1)), "");
+  EXPECT_NE(message_of(lines("weight", " [h]", ProgramBuilder::kMostLeaves))
+                .find("is one input, data or weight more than 50000"),
+            std::string::npos);
+}
+
+// Takes minutes where every operator goes through all others for each value.
+TEST(ProgramText, ChecksThousandsOfOperatorsAndRepeats) {
+  std::string text = "weft_program 1 p\ndim h 4\ninput x [h]\ndata d [h]\nweight w [h]\n", last = "x";
+  for (int i = 0; i < 4000; ++i) {
+    const std::string name = "r" + std::to_string(i);
+    text += "repeat 2 " + last + "\n" + name + " = multiply(" + last + ", d) : h, h -> h\nend " + name + "\n";
+    last = name;
+  }
+  for (int i = 0; i < 5000; ++i) {
+    const std::string name = "s" + std::to_string(i);
+    text += name + " = multiply(" + last + ", w) : h, h -> h\n";
+    last = name;
+  }
+  EXPECT_EQ(message_of(text), "");
+}
+
+TEST(ProgramText, AWeightIsReadInOneRepeatWhicheverReaderComesFirst) {
+  const auto message = [](const std::string& before, const std::string& behind) {
+    return message_of("weft_program 1 p\ndim h 4\ninput x [h]\nweight w [h]\n" + before +
+                      "repeat 2 a\nb = multiply(a, w) : h, h -> h\nend b\n" + behind);
+  };
+  EXPECT_EQ(message("a = scale(x) : h -> h\n", "c = scale(b) : h -> h\n"), "");
+  EXPECT_NE(message("a = multiply(x, w) : h, h -> h\n", "").find("a: reads the weight 'w'"), std::string::npos);
+  EXPECT_NE(message("a = scale(x) : h -> h\n", "c = multiply(b, w) : h, h -> h\n").find("b: reads the weight 'w'"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include "weft/program/run_lengths.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -8,6 +9,12 @@
 
 namespace weft {
 namespace {
+
+/// A product that does not fit stays at the largest number.
+int64_t product_of(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
+}
 
 /// Lets dims follow those that were changed, operator by operator.
 class LengthWalk {
@@ -52,7 +59,7 @@ class LengthWalk {
     DimLength wanted = lengths_[dim];
     bool is_changed = false;
     if (parts.size() == 1) {
-      wanted.length = lengths_[*known[parts[0]]].num_units() * wanted.unit;
+      wanted.length = product_of(lengths_[*known[parts[0]]].num_units(), wanted.unit);
       is_changed = is_set_[*known[parts[0]]];
     } else {
       // Any number of rows may go to an expert, so that there is room for all.
@@ -63,10 +70,10 @@ class LengthWalk {
       for (size_t i = 0; i < parts.size(); ++i) {
         if (!known[parts[i]]) return std::nullopt;  // only this tensor has it: as declared
         is_changed = is_changed || is_set_[*known[parts[i]]];
-        all *= lengths_[*known[parts[i]]].length;
+        all = product_of(all, lengths_[*known[parts[i]]].length);
         if (i == 0) continue;
-        inner *= lengths_[*known[parts[i]]].length;
-        declared_inner *= program_.dims[*known[parts[i]]].length;
+        inner = product_of(inner, lengths_[*known[parts[i]]].length);
+        declared_inner = product_of(declared_inner, program_.dims[*known[parts[i]]].length);
       }
       if (has_room || program_.dims[dim].unit == declared_inner) wanted.unit = std::max<int64_t>(1, inner);
       wanted.length = all;
@@ -80,6 +87,11 @@ class LengthWalk {
                    .problem = fmt::format("the dim {} would have {} elements and {}",
                                           in_quotes(program_.dims[dim].name), lengths_[dim].length, wanted.length),
                    .advice = "Give lengths that fit each other."};
+    if (wanted.length > Layout::kMostElements)
+      return Error{.field = op.name,
+                   .problem = fmt::format("the dim {} would have more than {} elements",
+                                          in_quotes(program_.dims[dim].name), with_commas(Layout::kMostElements)),
+                   .advice = "Give smaller lengths."};
     lengths_[dim] = wanted;
     is_set_[dim] = true;
     return std::nullopt;

@@ -42,5 +42,14 @@ TEST(RunLengths, WhatDoesNotFitIsNamed) {
       << message({{"s", 6}, {"t", 2}});
 }
 
+TEST(RunLengths, LengthsThatNoTensorHasAreRefused) {
+  const Program program = some_program();
+  const auto lengths = changed_lengths(program, {{"b", int64_t{1} << 40}, {"s", int64_t{1} << 40}});
+  ASSERT_FALSE(lengths.ok());
+  EXPECT_NE(lengths.error().message().find("y: the dim 'r' would have more than 9,007,199,254,740,992 elements"),
+            std::string::npos)
+      << lengths.error().message();
+}
+
 }  // namespace
 }  // namespace weft

@@ -5,13 +5,14 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/pattern.h"
 #include "weft/base/text.h"
+#include "weft/program/pattern_names.h"
 
 namespace weft {
 namespace {
 
 constexpr size_t kMostEntries = 10'000;
+constexpr uint64_t kMostRanks = AxisGrid::kMostPositions;
 
 /// Words that PyTorch's tensor parallelism has for linear layers and for what lies between them.
 std::optional<Result<Choice>> pytorch_choice(const Program& program, const Operator& op, const std::string& word) {
@@ -41,9 +42,11 @@ class PinMaker {
   PinMaker(const Program& program, size_t num_operators, const AxisGrid& grid)
       : program_(program), num_operators_(num_operators), grid_(grid) {
     pins_.choices.assign(program.operators.size(), std::vector<std::optional<Choice>>(grid.num_axes()));
+    for (size_t op = 0; op < num_operators; ++op) names_.add(program.operators[op].name, op);
   }
 
   Result<OperatorPins> run(const std::vector<StrategyEntry>& entries) {
+    if (auto error = names_.find_too_many(entries)) return *std::move(error);
     for (const StrategyEntry& entry : entries) {
       if (auto error = add(entry)) {
         error->field = printable(entry.pattern);
@@ -55,13 +58,9 @@ class PinMaker {
 
  private:
   std::optional<Error> add(const StrategyEntry& entry) {
-    bool fits_any = false;
-    std::vector<std::string> known;
-    for (size_t i = 0; i < num_operators_; ++i) {
+    const std::vector<size_t> found = names_.fitting(entry.pattern);
+    for (const size_t i : found) {
       const Operator& op = program_.operators[i];
-      known.push_back(op.name);
-      if (!fits_pattern(op.name, entry.pattern)) continue;
-      fits_any = true;
       for (const auto& [axis_name, word] : entry.words) {
         const Result<size_t> axis = axis_of(grid_, axis_name);
         if (!axis) return axis.error();
@@ -73,7 +72,9 @@ class PinMaker {
         if (auto error = pin(i, *axis, *choice, entry.pattern)) return error;
       }
     }
-    if (fits_any) return std::nullopt;
+    if (!found.empty()) return std::nullopt;
+    std::vector<std::string> known;
+    for (size_t i = 0; i < num_operators_; ++i) known.push_back(program_.operators[i].name);
     if (known.empty())
       return Error{.problem = fmt::format("no operator of {} fits the pattern", program_.name),
                    .advice = "It has none."};
@@ -100,6 +101,7 @@ class PinMaker {
   const Program& program_;
   size_t num_operators_;
   const AxisGrid& grid_;
+  PatternNames names_{"operators"};
   OperatorPins pins_;
 };
 
@@ -116,7 +118,7 @@ std::vector<StrategyEntry> read_entries(Fields& fields, std::string_view key) {
   }
   const auto word_of = [&](const std::string& pattern, const Json& value) -> std::string {
     if (value.is_string()) return value.get<std::string>();
-    if (value.is_number_integer()) return std::to_string(value.get<int64_t>());
+    if (value.is_number_integer()) return value.dump();
     fields.complain(key, fmt::format("{} has {}, expected is a word", in_quotes(pattern), describe_value(value)),
                     "Words are dims, 'same', 'through' or a stage.");
     return "";
@@ -140,14 +142,24 @@ std::vector<Axis> read_axes(Fields& fields, std::string_view key) {
   std::vector<Axis> axes;
   const Json* mesh = fields.raw(key);
   if (mesh == nullptr) return axes;
-  const bool is_good = mesh->is_object() && std::all_of(mesh->begin(), mesh->end(), [](const Json& size) {
-                         return size.is_number_integer() && size.get<int64_t>() >= 1 && size.get<int64_t>() <= 1 << 24;
-                       });
-  if (!is_good) {
-    fields.complain(key, "is no list of axes with sizes", "Write it like '{tp: 8, dp: 4}'.");
+  constexpr const char* kAdvice = "Write it like '{tp: 8, dp: 4}'.";
+  if (!mesh->is_object()) {
+    fields.complain(key, fmt::format("is {}, expected are axes with their sizes", describe_value(*mesh)), kAdvice);
     return axes;
   }
-  for (const auto& [axis, size] : mesh->items()) axes.push_back({axis, size.get<int64_t>()});
+  for (const auto& [axis, size] : mesh->items()) {
+    const bool is_size = size.is_number_unsigned() ? size.get<uint64_t>() >= 1 && size.get<uint64_t>() <= kMostRanks
+                                                   : size.is_number_integer() && size.get<int64_t>() >= 1 &&
+                                                         size.get<int64_t>() <= static_cast<int64_t>(kMostRanks);
+    if (!is_size) {
+      fields.complain(key,
+                      fmt::format("has {} for the axis {}, expected is a whole number from 1 to {}",
+                                  describe_value(size), in_quotes(axis), with_commas(AxisGrid::kMostPositions)),
+                      kAdvice);
+      return {};
+    }
+    axes.push_back({axis, size.get<int64_t>()});
+  }
   return axes;
 }
 

@@ -102,6 +102,8 @@ class FrameLister {
     if (batch % c.dp != 0) return;
     for (const int64_t mbs : divisors(batch / c.dp)) {
       if (!space_.mbs.contains(mbs)) continue;
+      const auto& program = problem_.model.numbers.program;
+      if (program && mbs > program->most_samples) continue;
       c.mbs = mbs;
       if (c.pp * c.microbatches(batch) > space_.most_stage_microbatches) continue;
       // Which of the two lies inside only matters where both are there and nodes are crossed.

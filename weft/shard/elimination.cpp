@@ -1,8 +1,11 @@
 #include "weft/shard/elimination.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "weft/base/check.h"
 
@@ -54,10 +57,16 @@ void for_each_choice(const std::vector<size_t>& order, const std::vector<size_t>
 
 }  // namespace
 
-Elimination::Elimination(std::vector<size_t> domain_sizes) : sizes_(std::move(domain_sizes)) {}
+Elimination::Elimination(std::vector<size_t> domain_sizes)
+    : sizes_(std::move(domain_sizes)), own_tables_(sizes_.size()), seen_(sizes_.size()) {}
 
 void Elimination::add(ChoiceCosts table) {
+  for (const size_t variable : table.variables) {
+    std::vector<size_t>& own = own_tables_[variable];
+    if (own.empty() || own.back() != tables_.size()) own.push_back(tables_.size());
+  }
   tables_.push_back(std::move(table));
+  is_used_up_.push_back(false);
 }
 
 double Elimination::entries(const std::vector<size_t>& variables) const {
@@ -66,24 +75,34 @@ double Elimination::entries(const std::vector<size_t>& variables) const {
   return product;
 }
 
-std::vector<size_t> Elimination::neighbours_of(size_t variable) const {
+/// In the order in which tables name them first.
+std::vector<size_t> Elimination::neighbours_of(size_t variable) {
   std::vector<size_t> neighbours;
-  for (const ChoiceCosts& table : tables_) {
-    if (std::find(table.variables.begin(), table.variables.end(), variable) == table.variables.end()) continue;
-    for (const size_t other : table.variables) {
-      if (other != variable && std::find(neighbours.begin(), neighbours.end(), other) == neighbours.end())
-        neighbours.push_back(other);
+  seen_[variable] = ++num_calls_;
+  for (const size_t table : own_tables_[variable]) {
+    for (const size_t other : tables_[table].variables) {
+      if (std::exchange(seen_[other], num_calls_) != num_calls_) neighbours.push_back(other);
     }
   }
   return neighbours;
 }
 
+double Elimination::price_of(size_t variable) {
+  const double price = entries(neighbours_of(variable)) * static_cast<double>(sizes_[variable]);
+  return std::isnan(price) ? std::numeric_limits<double>::infinity() : price;
+}
+
 void Elimination::take_out(size_t variable, const std::vector<size_t>& neighbours) {
   std::vector<ChoiceCosts> own;
-  std::vector<ChoiceCosts> others;
-  for (ChoiceCosts& table : tables_) {
-    const bool is_own = std::find(table.variables.begin(), table.variables.end(), variable) != table.variables.end();
-    (is_own ? own : others).push_back(std::move(table));
+  for (const size_t table : own_tables_[variable]) {
+    own.push_back(std::move(tables_[table]));
+    tables_[table] = {};
+    is_used_up_[table] = true;
+  }
+  own_tables_[variable].clear();
+  for (const size_t neighbour : neighbours) {
+    std::vector<size_t>& left = own_tables_[neighbour];
+    left.erase(std::remove_if(left.begin(), left.end(), [&](size_t table) { return is_used_up_[table]; }), left.end());
   }
   std::vector<Strides> strides;
   std::vector<size_t> along;  // of the variable itself
@@ -114,39 +133,42 @@ void Elimination::take_out(size_t variable, const std::vector<size_t>& neighbour
     made.costs.push_back(*least);
     taken.best.push_back(static_cast<uint32_t>(least - sums.begin()));
   });
-  tables_ = std::move(others);
-  tables_.push_back(std::move(made));
+  add(std::move(made));
   taken_out_.push_back(std::move(taken));
 }
 
 bool Elimination::run(const std::vector<size_t>& kept) {
-  std::vector<size_t> left;
+  std::vector<bool> is_kept(sizes_.size());
+  for (const size_t variable : kept) is_kept[variable] = true;
+  // The cheapest first, and of equals the first. Prices change for neighbours of what is taken out alone.
+  std::vector<double> prices(sizes_.size());
+  std::set<std::pair<double, size_t>> left;
   for (size_t variable = 0; variable < sizes_.size(); ++variable) {
-    if (std::find(kept.begin(), kept.end(), variable) == kept.end()) left.push_back(variable);
+    if (is_kept[variable]) continue;
+    prices[variable] = price_of(variable);
+    left.emplace(prices[variable], variable);
   }
   double work = 0;
   while (!left.empty()) {
-    size_t best = 0;
-    double least = std::numeric_limits<double>::infinity();
-    std::vector<size_t> best_neighbours;
-    for (size_t i = 0; i < left.size(); ++i) {
-      std::vector<size_t> neighbours = neighbours_of(left[i]);
-      const double price = entries(neighbours) * static_cast<double>(sizes_[left[i]]);
-      if (price < least) {
-        least = price;
-        best = i;
-        best_neighbours = std::move(neighbours);
-      }
-    }
+    const auto [least, best] = *left.begin();
+    const std::vector<size_t> neighbours = neighbours_of(best);
     work += least;
-    if (work > kMostWork || entries(best_neighbours) > kMostEntries) return false;
-    take_out(left[best], best_neighbours);
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(best));
+    if (work > kMostWork || entries(neighbours) > kMostEntries) return false;
+    take_out(best, neighbours);
+    left.erase(left.begin());
+    for (const size_t neighbour : neighbours) {
+      if (is_kept[neighbour]) continue;
+      left.erase({prices[neighbour], neighbour});
+      prices[neighbour] = price_of(neighbour);
+      left.emplace(prices[neighbour], neighbour);
+    }
   }
   if (entries(kept) > kMostEntries) return false;
   remaining_.variables = kept;
   remaining_.costs.assign(static_cast<size_t>(entries(kept)), 0.0);
-  for (const ChoiceCosts& table : tables_) {
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    if (is_used_up_[i]) continue;
+    const ChoiceCosts& table = tables_[i];
     const std::vector<Strides> strides{Strides(table, kept, sizes_)};
     std::vector<size_t> offsets{0};
     size_t place = 0;

@@ -40,11 +40,16 @@ class Elimination {
   };
 
   double entries(const std::vector<size_t>& variables) const;
-  std::vector<size_t> neighbours_of(size_t variable) const;
+  std::vector<size_t> neighbours_of(size_t variable);
+  double price_of(size_t variable);
   void take_out(size_t variable, const std::vector<size_t>& neighbours);
 
   std::vector<size_t> sizes_;
-  std::vector<ChoiceCosts> tables_;
+  std::vector<ChoiceCosts> tables_;              ///< in the order in which they are added up
+  std::vector<bool> is_used_up_;                 ///< by table
+  std::vector<std::vector<size_t>> own_tables_;  ///< by variable: those left that have it, in order
+  std::vector<size_t> seen_;                     ///< by variable: the last call of neighbours_of that saw it
+  size_t num_calls_ = 0;
   std::vector<TakenOut> taken_out_;
   ChoiceCosts remaining_;
 };

@@ -35,8 +35,7 @@ class Propagation {
  private:
   /// The value as it is where it is read: the last time's, for a repeat.
   std::optional<size_t> made_code(size_t value) const {
-    const Program& program = problem_.program();
-    if (const auto op = program.find_operator(program.values[value].name)) {
+    if (const auto op = problem_.uses().maker_of(value)) {
       if (!chosen_[*op]) return std::nullopt;
       return problem_.options(*op)[*chosen_[*op]].result;
     }
@@ -48,7 +47,7 @@ class Propagation {
     for (const size_t operand : program.operators[op].operands) {
       if (program.values[operand].role == ProgramValue::Role::kResult && made_code(operand)) return true;
     }
-    for (const size_t reader : program.readers_of(program.operators[op].result)) {
+    for (const size_t reader : problem_.uses().readers_of(program.operators[op].result)) {
       if (chosen_[reader]) return true;
     }
     return false;
@@ -81,7 +80,7 @@ class Propagation {
     const auto made = made_code(value);
     if (!made || !problem_.is_priced(value)) return 0;
     std::vector<std::pair<size_t, size_t>> readers;
-    for (const size_t reader : problem_.program().readers_of(value)) {
+    for (const size_t reader : problem_.uses().readers_of(value)) {
       if (chosen_[reader]) readers.emplace_back(reader, *chosen_[reader]);
     }
     return readers.empty() ? 0 : problem_.microbatches() * problem_.price_value(value, *made, readers).ms;
@@ -92,16 +91,16 @@ class Propagation {
     const Program& program = problem_.program();
     ShardAssignment made;
     for (size_t op = 0; op < chosen_.size(); ++op) {
-      const auto repeat = program.repeat_of(op);
+      const auto repeat = problem_.uses().repeat_of(op);
       const size_t times = repeat ? static_cast<size_t>(program.repeats[*repeat].count) : 1;
       made.options.emplace_back(times, *chosen_[op]);
       made.states.emplace_back(times, 0);
     }
     made.sources.resize(program.values.size());
     for (size_t value = 0; value < program.values.size(); ++value) {
-      if (!problem_.is_source(value) || program.readers_of(value).empty()) continue;
+      if (!problem_.is_source(value) || problem_.uses().readers_of(value).empty()) continue;
       std::vector<std::pair<size_t, size_t>> readers;
-      for (const size_t reader : program.readers_of(value)) readers.emplace_back(reader, *chosen_[reader]);
+      for (const size_t reader : problem_.uses().readers_of(value)) readers.emplace_back(reader, *chosen_[reader]);
       double least = std::numeric_limits<double>::infinity();
       for (const size_t code : problem_.source_codes(value)) {
         const double cost = problem_.price_value(value, code, readers).ms + problem_.price_source(value, code).ms;

@@ -9,6 +9,7 @@ namespace weft {
 RunStrategy run_strategy_of(const ShardProblem& problem, const ShardAssignment& assignment,
                             const DividedProgram& unrolled) {
   const Program& program = unrolled.program;
+  const ProgramUses uses(program);
   RunStrategy strategy;
   for (const auto& [op, time] : unrolled.origins)
     strategy.operators.push_back(problem.options(op)[assignment.options[op][time]].choices);
@@ -16,7 +17,7 @@ RunStrategy run_strategy_of(const ShardProblem& problem, const ShardAssignment& 
   for (size_t value = 0; value < program.values.size(); ++value) {
     if (program.values[value].role == ProgramValue::Role::kResult) continue;
     std::vector<AxisState>& states = strategy.sources[value];
-    const std::vector<size_t> readers = program.readers_of(value);
+    const std::vector<size_t>& readers = uses.readers_of(value);
     if (readers.empty()) {
       states.assign(problem.setting().links.grid().num_axes(), AxisState::replicated());
       continue;

@@ -56,6 +56,21 @@ void keep_best(std::vector<StateOption>& options) {
   options = std::move(kept);
 }
 
+std::optional<Error> find_too_many_layers(const Program& program) {
+  auto places = std::ssize(program.operators);
+  for (const Repeat& repeat : program.repeats) {
+    places += (repeat.count - 1) * static_cast<int64_t>(repeat.end - repeat.begin);
+    if (places > ShardProblem::kMostPlaces)
+      return Error{.field = program.operators[repeat.begin].name,
+                   .problem = fmt::format("stands in a repeat of {} layers, with which the program has {} operators or "
+                                          "more, counted in each layer; at most {} can be placed",
+                                          with_commas(repeat.count), with_commas(places),
+                                          with_commas(ShardProblem::kMostPlaces)),
+                   .advice = "Give its repeats fewer layers."};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<ProgramDim> ShardProblem::dims_of(size_t value) const {
@@ -67,12 +82,14 @@ std::vector<ProgramDim> ShardProblem::dims_of(size_t value) const {
 Result<ShardProblem> ShardProblem::create(Program program, ShardSetting setting, const ShardLimits& limits,
                                           ShardObjective objective) {
   ShardProblem problem(std::move(program), std::move(setting), objective);
+  if (auto wrong = find_too_many_layers(problem.program_)) return *std::move(wrong);
+  problem.is_carried_out_.resize(problem.program_.values.size());
+  for (const Repeat& repeat : problem.program_.repeats) problem.is_carried_out_[repeat.carried_out] = true;
   const size_t num_axes = problem.setting_.links.num_axes();
   std::map<std::vector<std::pair<int64_t, int64_t>>, std::shared_ptr<const TransitionPrices>> known;
   for (size_t value = 0; value < problem.program_.values.size(); ++value) {
     const std::vector<ProgramDim> dims = problem.dims_of(value);
-    problem.readers_.push_back(problem.program_.readers_of(value));
-    const bool is_alone = is_weight(problem.program_, value) && problem.readers_.back().size() <= 1;
+    const bool is_alone = is_weight(problem.program_, value) && problem.uses_.readers_of(value).size() <= 1;
     if (is_alone) {
       problem.transitions_.emplace_back();
       continue;
@@ -109,7 +126,8 @@ void ShardProblem::add_sources(const ShardLimits& limits) {
   source_codes_.resize(program_.values.size());
   for (size_t value = 0; value < program_.values.size(); ++value) {
     const ProgramValue::Role role = program_.values[value].role;
-    if (role == ProgramValue::Role::kResult || (is_weight(program_, value) && readers_[value].size() <= 1)) continue;
+    if (role == ProgramValue::Role::kResult || (is_weight(program_, value) && uses_.readers_of(value).size() <= 1))
+      continue;
     const std::vector<std::optional<AxisState>>& pins = limits.inputs[value];
     const bool is_pinned = std::any_of(pins.begin(), pins.end(), [](const auto& pin) { return pin.has_value(); });
     // A loader slices data as its readers want it, unless it is told otherwise.
@@ -209,9 +227,8 @@ std::optional<OperatorOption> ShardProblem::option_of(size_t index, const Choice
     is_partial = is_partial || axis.result.is_partial();
   }
   // What leaves the program is whole or in shards; a loss may be a sum over ranks.
-  const bool is_output = readers_[op.result].empty() && !program_.values[op.result].dims.empty() &&
-                         std::none_of(program_.repeats.begin(), program_.repeats.end(),
-                                      [&](const Repeat& repeat) { return repeat.carried_out == op.result; });
+  const bool is_output =
+      uses_.readers_of(op.result).empty() && !program_.values[op.result].dims.empty() && !is_carried_out_[op.result];
   if (is_output && is_partial) return std::nullopt;
   option.result = transitions_[op.result]->codes().of_value(result);
   option.states.emplace_back();
@@ -246,7 +263,7 @@ double ShardProblem::option_ms(const OperatorOption& option) const {
 }
 
 bool ShardProblem::is_priced(size_t value) const {
-  if (readers_[value].empty() || !transitions_[value]) return false;
+  if (uses_.readers_of(value).empty() || !transitions_[value]) return false;
   return program_.values[value].role == ProgramValue::Role::kResult || is_source(value);
 }
 

@@ -7,6 +7,7 @@
 #include "weft/cost/operator_prices.h"
 #include "weft/cost/transition_prices.h"
 #include "weft/meaning/strategy.h"
+#include "weft/program/program_uses.h"
 
 namespace weft {
 
@@ -51,7 +52,11 @@ class ShardProblem {
   static Result<ShardProblem> create(Program program, ShardSetting setting, const ShardLimits& limits,
                                      ShardObjective objective = {});
 
+  /// Operators times their layers, above which the choices of all do not fit into memory, or take minutes to list.
+  static constexpr int64_t kMostPlaces = 10'000'000;
+
   const Program& program() const { return program_; }
+  const ProgramUses& uses() const { return uses_; }
   const ShardSetting& setting() const { return setting_; }
   const std::vector<OperatorOption>& options(size_t op) const { return options_[op]; }
   /// Layouts that an input, or a weight of several operators, may have where it is held.
@@ -71,7 +76,7 @@ class ShardProblem {
 
  private:
   ShardProblem(Program program, ShardSetting setting, ShardObjective objective)
-      : program_(std::move(program)), setting_(std::move(setting)), objective_(objective) {}
+      : program_(std::move(program)), uses_(program_), setting_(std::move(setting)), objective_(objective) {}
 
   std::optional<Error> add_operator(size_t op, const ShardLimits& limits);
   std::optional<OperatorOption> option_of(size_t op, const Choices& choices, const ShardLimits& limits) const;
@@ -79,12 +84,13 @@ class ShardProblem {
   std::vector<ProgramDim> dims_of(size_t value) const;
 
   Program program_;
+  ProgramUses uses_;
+  std::vector<bool> is_carried_out_;  ///< by value, of any repeat
   ShardSetting setting_;
   ShardObjective objective_;
   std::vector<std::vector<OperatorOption>> options_;
   std::vector<std::vector<size_t>> source_codes_;
   std::vector<std::shared_ptr<const TransitionPrices>> transitions_;
-  std::vector<std::vector<size_t>> readers_;
   std::vector<std::vector<bool>> keeps_;  ///< by operator and operand: needed in the backward
 };
 

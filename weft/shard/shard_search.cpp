@@ -24,9 +24,9 @@ Error too_large(const ShardProblem& problem) {
   size_t largest = 0;
   for (size_t value = 0; value < program.values.size(); ++value) {
     double choices = 1;
-    for (const size_t reader : program.readers_of(value)) choices *= as_double(std::ssize(problem.options(reader)));
-    if (const auto maker = program.find_operator(program.values[value].name))
-      choices *= as_double(std::ssize(problem.options(*maker)));
+    for (const size_t reader : problem.uses().readers_of(value))
+      choices *= as_double(std::ssize(problem.options(reader)));
+    if (const auto maker = problem.uses().maker_of(value)) choices *= as_double(std::ssize(problem.options(*maker)));
     if (choices > most) {
       most = choices;
       largest = value;
@@ -419,7 +419,7 @@ double least_of_each(const ShardProblem& problem) {
     double least = std::numeric_limits<double>::infinity();
     for (const OperatorOption& option : problem.options(op))
       least = std::min(least, problem.option_ms(option) + option.states.front().ms);
-    const auto repeat = program.repeat_of(op);
+    const auto repeat = problem.uses().repeat_of(op);
     sum += least * (repeat ? as_double(program.repeats[*repeat].count) : 1);
   }
   return sum;

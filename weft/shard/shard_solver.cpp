@@ -38,9 +38,24 @@ AllowedOptions all_allowed(const ShardProblem& problem) {
 ShardSolver::ShardSolver(const ShardProblem& problem) : ShardSolver(problem, all_allowed(problem)) {}
 
 ShardSolver::ShardSolver(const ShardProblem& problem, const AllowedOptions& domain)
-    : problem_(problem), options_(options_in(domain)), outside_(make_region(std::nullopt)) {
+    : problem_(problem), carried_(problem), options_(options_in(domain)), outside_(make_region(std::nullopt)) {
   for (size_t repeat = 0; repeat < problem.program().repeats.size(); ++repeat) inside_.push_back(make_region(repeat));
   bodies_.resize(inside_.size());
+}
+
+ShardSolver::Carried::Carried(const ShardProblem& problem)
+    : in(problem.program().values.size()), out(in.size()), read(problem.program().repeats.size()) {
+  const Program& program = problem.program();
+  for (size_t repeat = 0; repeat < program.repeats.size(); ++repeat) {
+    in[program.repeats[repeat].carried_in] = true;
+    out[program.repeats[repeat].carried_out] = repeat;
+  }
+  for (size_t value = 0; value < in.size(); ++value) {
+    const std::vector<size_t>& readers = problem.uses().readers_of(value);
+    const auto repeat = readers.empty() ? std::nullopt : problem.uses().repeat_of(readers.front());
+    if (repeat) read[*repeat].push_back(value);
+    if (in[value] || (!readers.empty() && !repeat)) read_outside.push_back(value);
+  }
 }
 
 size_t ShardSolver::size_of(const Variable& variable) const {
@@ -70,45 +85,40 @@ size_t ShardSolver::code_of(const Variable& variable, size_t choice) const {
 }
 
 std::optional<size_t> ShardSolver::find(const Region& region, Variable::Kind kind, size_t index) const {
-  for (size_t i = 0; i < region.variables.size(); ++i) {
-    if (region.variables[i].kind == kind && region.variables[i].index == index) return i;
-  }
-  return std::nullopt;
+  const auto found = region.places.find({kind, index});
+  if (found == region.places.end()) return std::nullopt;
+  return found->second;
 }
 
 /// The variable outside of all repeats that makes a value.
 size_t ShardSolver::maker_of(const Region& region, size_t value) const {
-  const Program& program = problem_.program();
-  for (size_t repeat = 0; repeat < program.repeats.size(); ++repeat) {
-    if (program.repeats[repeat].carried_out == value) return *find(region, Variable::Kind::kCarriedOut, repeat);
-  }
+  if (const auto repeat = carried_.out[value]) return *find(region, Variable::Kind::kCarriedOut, *repeat);
   if (problem_.is_source(value)) return *find(region, Variable::Kind::kSource, value);
-  return *find(region, Variable::Kind::kOperator, *program.find_operator(program.values[value].name));
+  return *find(region, Variable::Kind::kOperator, *problem_.uses().maker_of(value));
 }
 
 ShardSolver::Region ShardSolver::make_region(std::optional<size_t> repeat) const {
   const Program& program = problem_.program();
   Region region;
   const auto add = [&](Variable::Kind kind, size_t index) {
+    region.places.emplace(std::pair{kind, index}, region.variables.size());
     region.variables.push_back({kind, index});
     region.sizes.push_back(size_of(region.variables.back()));
     return region.variables.size() - 1;
   };
   if (repeat) add(Variable::Kind::kCarriedIn, *repeat);
-  for (size_t op = 0; op < program.operators.size(); ++op) {
-    if (program.repeat_of(op) == repeat) add(Variable::Kind::kOperator, op);
+  const size_t begin = repeat ? program.repeats[*repeat].begin : 0;
+  const size_t end = repeat ? program.repeats[*repeat].end : program.operators.size();
+  for (size_t op = begin; op < end; ++op) {
+    if (problem_.uses().repeat_of(op) == repeat) add(Variable::Kind::kOperator, op);
   }
   if (!repeat) {
     for (size_t i = 0; i < program.repeats.size(); ++i) add(Variable::Kind::kCarriedOut, i);
   }
-  const auto is_carried_in = [&](size_t value) {
-    return std::any_of(program.repeats.begin(), program.repeats.end(),
-                       [&](const Repeat& other) { return other.carried_in == value; });
-  };
-  for (size_t value = 0; value < program.values.size(); ++value) {
-    const std::vector<size_t> readers = program.readers_of(value);
-    const bool is_read_here = !readers.empty() && program.repeat_of(readers.front()) == repeat;
-    const bool is_carried = is_carried_in(value);
+  for (const size_t value : repeat ? carried_.read[*repeat] : carried_.read_outside) {
+    const std::vector<size_t>& readers = problem_.uses().readers_of(value);
+    const bool is_read_here = !readers.empty() && problem_.uses().repeat_of(readers.front()) == repeat;
+    const bool is_carried = carried_.in[value];
     if (problem_.is_source(value)) {
       const bool is_here = is_carried ? !repeat.has_value() : is_read_here;
       if (is_here) add(Variable::Kind::kSource, value);
@@ -120,8 +130,7 @@ ShardSolver::Region ShardSolver::make_region(std::optional<size_t> repeat) const
       } else if (problem_.is_source(value)) {
         add_value(region, value, *find(region, Variable::Kind::kSource, value));
       } else {
-        add_value(region, value,
-                  *find(region, Variable::Kind::kOperator, *program.find_operator(program.values[value].name)));
+        add_value(region, value, *find(region, Variable::Kind::kOperator, *problem_.uses().maker_of(value)));
       }
     } else if (!is_carried) {
       add_value(region, value, maker_of(region, value));
@@ -132,7 +141,7 @@ ShardSolver::Region ShardSolver::make_region(std::optional<size_t> repeat) const
 
 void ShardSolver::add_value(Region& region, size_t value, size_t maker) const {
   ValueTable table{{maker}, {}, {}};
-  const std::vector<size_t> readers = problem_.program().readers_of(value);
+  const std::vector<size_t>& readers = problem_.uses().readers_of(value);
   double entries = static_cast<double>(region.sizes[maker]);
   for (const size_t reader : readers) {
     table.variables.push_back(*find(region, Variable::Kind::kOperator, reader));
@@ -167,10 +176,7 @@ void ShardSolver::add_value(Region& region, size_t value, size_t maker) const {
 }
 
 bool ShardSolver::is_summand_at_the_end(size_t value, size_t code) const {
-  const Program& program = problem_.program();
-  const bool is_output = program.readers_of(value).empty() &&
-                         std::none_of(program.repeats.begin(), program.repeats.end(),
-                                      [&](const Repeat& repeat) { return repeat.carried_in == value; });
+  const bool is_output = problem_.uses().readers_of(value).empty() && !carried_.in[value];
   const std::vector<AxisState> states = problem_.transitions(value).codes().states(code);
   return is_output && std::any_of(states.begin(), states.end(), [](AxisState state) { return state.is_partial(); });
 }
@@ -229,8 +235,7 @@ bool ShardSolver::solve_body(size_t index, double byte_ms, const AllowedOptions&
   Body& body = bodies_[index];
   body.elimination = Elimination(region.sizes);
   add_costs(region, byte_ms, allowed, body.elimination);
-  const size_t last =
-      *find(region, Variable::Kind::kOperator, *program.find_operator(program.values[repeat.carried_out].name));
+  const size_t last = *find(region, Variable::Kind::kOperator, *problem_.uses().maker_of(repeat.carried_out));
   if (!body.elimination.run({0, last})) return false;
   const size_t count = region.sizes[0], num_last = region.sizes[last];
   std::vector<double> costs(count * count, kNever);
@@ -278,8 +283,8 @@ void ShardSolver::read_body(size_t index, size_t before, size_t after, double by
   const Program& program = problem_.program();
   const Region& region = inside_[index];
   const Body& body = bodies_[index];
-  const size_t last = *find(region, Variable::Kind::kOperator,
-                            *program.find_operator(program.values[program.repeats[index].carried_out].name));
+  const size_t last =
+      *find(region, Variable::Kind::kOperator, *problem_.uses().maker_of(program.repeats[index].carried_out));
   const std::vector<size_t> path = body.power->path(before, after);
   for (size_t time = 0; time + 1 < path.size(); ++time) {
     std::vector<size_t> choices(region.variables.size(), 0);
@@ -328,6 +333,7 @@ std::optional<ShardSolver::Solved> ShardSolver::solve(double byte_ms, const Allo
 
 ShardTotals evaluate(const ShardProblem& problem, const ShardAssignment& assignment) {
   const Program& program = problem.program();
+  const ProgramUses& uses = problem.uses();
   ShardTotals totals;
   const auto code_at = [&](size_t op, size_t time) { return problem.options(op)[assignment.options[op][time]].result; };
   for (size_t op = 0; op < program.operators.size(); ++op) {
@@ -346,10 +352,10 @@ ShardTotals evaluate(const ShardProblem& problem, const ShardAssignment& assignm
       value = program.repeats[*repeat].carried_out, --time;
     if (problem.is_source(value))
       return assignment.sources[value][std::min(time, assignment.sources[value].size() - 1)];
-    const size_t op = *program.find_operator(program.values[value].name);
+    const size_t op = *uses.maker_of(value);
     const size_t last = assignment.options[op].size() - 1;
     // Read from outside, a repeat's value is that of its last time.
-    return code_at(op, program.repeat_of(op) == repeat ? std::min(time, last) : last);
+    return code_at(op, uses.repeat_of(op) == repeat ? std::min(time, last) : last);
   };
   for (size_t value = 0; value < program.values.size(); ++value) {
     if (problem.is_source(value)) {
@@ -360,8 +366,8 @@ ShardTotals evaluate(const ShardProblem& problem, const ShardAssignment& assignm
       }
     }
     if (!problem.is_priced(value)) continue;
-    const std::vector<size_t> readers = program.readers_of(value);
-    const std::optional<size_t> repeat = program.repeat_of(readers.front());
+    const std::vector<size_t>& readers = uses.readers_of(value);
+    const std::optional<size_t> repeat = uses.repeat_of(readers.front());
     for (size_t time = 0; time < assignment.options[readers.front()].size(); ++time) {
       std::vector<std::pair<size_t, size_t>> chosen;
       for (const size_t reader : readers) chosen.emplace_back(reader, assignment.options[reader][time]);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -88,6 +89,7 @@ class ShardSolver {
     std::vector<Variable> variables;
     std::vector<size_t> sizes;
     std::vector<ValueTable> values;
+    std::map<std::pair<Variable::Kind, size_t>, size_t> places;  ///< of the variables
     bool is_too_large = false;
   };
   struct Body {
@@ -95,6 +97,16 @@ class ShardSolver {
     std::vector<uint32_t>
         last;  ///< by the codes before and after: the choice of the operator that makes the last value
     std::unique_ptr<MinPlusPower> power;
+  };
+
+  /// What repeats carry, and which values a region looks at.
+  struct Carried {
+    explicit Carried(const ShardProblem& problem);
+
+    std::vector<bool> in;                    ///< by value: some repeat begins with it
+    std::vector<std::optional<size_t>> out;  ///< by value: the repeat that ends with it
+    std::vector<std::vector<size_t>> read;   ///< by repeat: values whose first reader it has
+    std::vector<size_t> read_outside;        ///< those that no repeat reads first, or that one begins with
   };
 
   Region make_region(std::optional<size_t> repeat) const;
@@ -117,6 +129,7 @@ class ShardSolver {
   size_t option_of(size_t op, size_t choice) const { return options_[op][choice]; }
 
   const ShardProblem& problem_;
+  Carried carried_;
   std::vector<std::vector<size_t>> options_;  ///< by operator: options of the domain, which choices count
   Region outside_;
   std::vector<Region> inside_;  ///< by repeat

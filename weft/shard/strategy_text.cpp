@@ -50,7 +50,7 @@ std::string text_of_layers(const std::vector<std::vector<int64_t>>& parts) {
 
 }  // namespace
 
-std::string strategy_text(const ShardProblem& problem, const ShardAssignment& assignment) {
+Result<std::string> strategy_text(const ShardProblem& problem, const ShardAssignment& assignment) {
   const Program& program = problem.program();
   const AxisGrid& grid = problem.setting().links.grid();
   std::string text = "weft_strategy: 1\nmesh: {";
@@ -58,7 +58,7 @@ std::string strategy_text(const ShardProblem& problem, const ShardAssignment& as
     text += fmt::format("{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name, grid.size(axis));
   text += "}\nmode: explicit\n";
   const std::vector<std::vector<int64_t>> parts = parts_of(problem, assignment);
-  const DividedProgram divided = *divide_repeats(program, parts);
+  WEFT_TRY(const DividedProgram divided, divide_repeats(program, parts));
   std::string inputs, operators, zero;
   for (size_t value = 0; value < program.values.size(); ++value) {
     const bool is_weight = program.values[value].role == ProgramValue::Role::kWeight;

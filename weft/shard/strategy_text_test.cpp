@@ -36,7 +36,7 @@ TEST(StrategyText, IsReadBackToTheSameStrategyAlsoWhereLayersDiffer) {
     ShardSearchOptions options;
     if (memory_gib > 0) options.memory_bytes = memory_gib * kGiB;
     const ShardSolution found = *search_strategy(problem, options);
-    const std::string text = strategy_text(problem, found.assignment);
+    const std::string text = *strategy_text(problem, found.assignment);
     const StrategyFile file = *read_strategy(*parse_document(text, "written.yaml", Syntax::kYaml));
     EXPECT_EQ(file.layers.empty(), memory_gib == 0);
     Setting again = given;
@@ -76,6 +76,52 @@ TEST(DivideRepeats, OtherNumbersOfLayersAreRefused) {
                                                          {{int64_t{1} << 62, 2}}}) {
     EXPECT_FALSE(divide_repeats(whole, parts));
   }
+}
+
+Program with_a_part(const std::string& name) {
+  return *parse_program("weft_program 1 p\ndim h 8\ninput x [h]\n" + name + " = scale(x) : h -> h\nrepeat 8 " + name +
+                            "\nup = scale(" + name + ") : h -> h\nend up\n",
+                        "test");
+}
+
+TEST(DivideRepeats, APartHasNoNameThatIsThereAlready) {
+  EXPECT_TRUE(divide_repeats(with_a_part("up.0-2"), {{4, 4}}));
+  const Result<DividedProgram> divided = divide_repeats(with_a_part("up.0-3"), {{4, 4}});
+  ASSERT_FALSE(divided);
+  EXPECT_NE(divided.error().message().find("a part that is called 'up.0-3', as another tensor is"), std::string::npos);
+}
+
+// A strategy whose layers differ cannot be written then.
+TEST(StrategyText, IsRefusedWhereAPartWouldBeCalledAsAnotherTensor) {
+  const Cluster cluster = *Scenarios(source_tree() / "scenarios").cluster("dgx_h100", 1);
+  const Setting given{.program = with_a_part("up.0-3"),
+                      .setting = {.cluster = cluster, .links = *AxisLinks::create({{"dp", 8}}, cluster)}};
+  const ShardProblem problem = given.problem(ShardLimits::none(given.program, 1));
+  ShardAssignment assignment = search_strategy(problem, {})->assignment;
+  ASSERT_TRUE(strategy_text(problem, assignment));
+  std::vector<size_t>& options = assignment.options[1];
+  ASSERT_GT(problem.options(1).size(), 1u);
+  for (size_t layer = 0; layer < 4; ++layer) options[layer] = options[layer] == 0 ? 1 : 0;
+  EXPECT_FALSE(strategy_text(problem, assignment));
+}
+
+TEST(DivideRepeats, LayersAreCountedBeforeTheyAreListed) {
+  std::string text = "weft_program 1 p\ndim h 8\ninput x [h]\n", last = "x";
+  for (int i = 0; i < 3000; ++i) {
+    const std::string name = "r" + std::to_string(i);
+    text += "repeat 100000 " + last + "\n" + name + " = scale(" + last + ") : h -> h\nend " + name + "\n";
+    last = name;
+  }
+  const Program program = *parse_program(text, "test");
+  const Result<DividedProgram> divided = unrolled(program);
+  ASSERT_FALSE(divided);
+  EXPECT_NE(divided.error().message().find("more than 10,000 operators"), std::string::npos);
+  const Cluster cluster = *Scenarios(source_tree() / "scenarios").cluster("dgx_h100", 1);
+  const Result<ShardProblem> problem = ShardProblem::create(
+      program, {.cluster = cluster, .links = *AxisLinks::create({{"dp", 8}}, cluster)}, ShardLimits::none(program, 1));
+  ASSERT_FALSE(problem);
+  EXPECT_NE(problem.error().message().find("at most 10,000,000 can be placed"), std::string::npos)
+      << problem.error().message();
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include "weft/families/family.h"
-#include "weft/families/parts/limits.h"
 #include "weft/program/program_module.h"
 #include "weft/program/program_text.h"
 
@@ -18,8 +17,6 @@ void read_own_program(Fields& config, DeclaredModel& model) {
   if (!program) return complain(program.error());
   Result<ProgramModel> declared = model_of(*program);
   if (!declared) return complain(declared.error());
-  if (std::ssize(declared->module.layers) > kLayerRange.max)
-    return config.complain(kProgramKey, "has more layers than are supported");
   for (const Operator& op : program->operators) {
     if (op.kind != OperatorKind::kElementwise || op.calculation.function) continue;
     model.numbers.llm.not_run = Error{.field = kProgramKey,

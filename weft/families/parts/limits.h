@@ -1,12 +1,13 @@
 #pragma once
 
 #include "weft/base/fields.h"
+#include "weft/program/module.h"
 
 namespace weft {
 
 // What a configuration may ask for: far above any real model. What sizes give together is asked of the model that was
 // read (weft/spec/model_size.h).
-inline constexpr IntegerRange kLayerRange{1, 10'000};
+inline constexpr IntegerRange kLayerRange{1, kMostLayers};
 inline constexpr IntegerRange kLayerIndexRange{0, 10'000};  // may name layers that a shortened model lacks
 inline constexpr IntegerRange kWidthRange{1, 1 << 18};
 inline constexpr IntegerRange kIntermediateRange{1, 1 << 21};
