@@ -168,12 +168,21 @@ TEST(SimulateVerb, UsesAProfileAndSaysWhatItLacks) {
 }
 
 TEST(SimulateVerb, WrongInputIsToldInOneLine) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder, another;
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"simulate"}, "--plan"},
       {{"simulate", "--plan", "/nowhere.json"}, "/nowhere.json"},
       {{"simulate", "--plan", kPipeline, "--batches", "-1"}, "--batches"},
       {{"simulate", "--plan", kPipeline, "--batches", "many"}, "--batches"},
+      {{"simulate", "--batches", "10000", "--plan",
+        changed_plan(another, kInline,
+                     [](Json& j) {
+                       Json& samples = j["workload"]["spec"]["global_batch_samples"];
+                       samples = samples.get<int64_t>() * 1000;
+                       j["schedule"]["mbs"] = j["schedule"]["mbs"].get<int64_t>() * 1000;
+                       j["workload"]["hash"] = hash_of(j["workload"]["spec"]);
+                     })},
+       "--batches: makes 10000 batches of "},
       {{"simulate", "--plan", kPipeline, "--profile", folder.write("empty.json", "{}")}, "empty.json: weft_profile"},
       {{"simulate", "--plan",
         changed_plan(folder, kPipeline,

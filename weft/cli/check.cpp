@@ -5,6 +5,7 @@
 
 #include "weft/base/counted.h"
 #include "weft/base/json.h"
+#include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/cli/encoder_memory.h"
 #include "weft/cli/legal_plan.h"
@@ -26,10 +27,10 @@ struct CheckOptions {
 };
 
 std::string summary(const Plan& plan) {
-  std::string text =
-      fmt::format("{} on {} of {}, {} a step, {} with {} of {}\n", plan.model.name, counted(plan.world_size, "rank"),
-                  plan.cluster.name, counted(plan.workload.global_batch_samples, "sample"), plan.schedule.name,
-                  counted(plan.schedule.microbatches, "microbatch"), plan.schedule.mbs);
+  std::string text = fmt::format("{} on {} of {}, {} a step, {} with {} of {}\n", printable(plan.model.name),
+                                 counted(plan.world_size, "rank"), printable(plan.cluster.name),
+                                 counted(plan.workload.global_batch_samples, "sample"), plan.schedule.name,
+                                 counted(plan.schedule.microbatches, "microbatch"), plan.schedule.mbs);
   Table table;
   table.add({"module", "ranks", "tp", "cp", "ep", "pp", "vpp", "dp", "zero"});
   for (const ModulePlan& m : plan.modules) {

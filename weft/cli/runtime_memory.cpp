@@ -11,12 +11,12 @@ std::vector<RankNeed> predicted_needs(const Plan& plan, NeededFor what) {
   std::vector<RankNeed> needs;
   if (!ranks) return needs;
   const bool trains = what == NeededFor::kTraining;
-  const bool is_offloaded = !plan.offload.is_empty();
+  std::vector<int64_t> snapshots(ranks->size(), 0);
+  if (trains && plan.offload.is_empty()) snapshots = snapshot_bytes(plan);
   for (const MemorySplit& rank : *ranks) {
-    const double snapshot = trains && !is_offloaded ? as_double(snapshot_bytes(plan, std::ssize(needs))) : 0;
     needs.push_back({.states_bytes = rank.weights + rank.optimizer + (trains ? rank.gradients : 0),
                      .step_bytes = rank.workspace + (trains ? rank.activations + rank.buffers : 0),
-                     .snapshot_bytes = snapshot});
+                     .snapshot_bytes = as_double(snapshots[needs.size()])});
   }
   return needs;
 }

@@ -1,8 +1,12 @@
 #include <memory>
 #include <optional>
 
+#include <fmt/format.h>
+
+#include "weft/base/counted.h"
 #include "weft/base/file.h"
 #include "weft/base/output_path.h"
+#include "weft/base/text.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/report_text.h"
@@ -21,14 +25,29 @@ struct SimulateVerbOptions {
   bool json = false;
 };
 
+/// Of all batches together: so many take 3 GiB and some seconds. Large runs have some thousands a batch.
+constexpr int64_t kMostDrawnSamples = 20'000'000;
+
+std::optional<Error> find_too_many_samples(const Plan& plan, std::optional<int64_t> asked) {
+  const int64_t batches = asked.value_or(plan.batches.value_or(kDefaultBatches));
+  const int64_t samples = plan.workload.global_batch_samples;
+  if (!has_distributions(plan.workload) || batches <= kMostDrawnSamples / samples) return std::nullopt;
+  const int64_t most = kMostDrawnSamples / samples;
+  return Error{
+      .source = "--batches",
+      .problem = fmt::format("{} {} of {} samples, more than {} in all", asked ? "makes" : "is not given, which makes",
+                             counted(batches, "batch"), with_commas(samples), with_commas(kMostDrawnSamples)),
+      .advice = fmt::format("Give {}: with 0 the mean batch alone is simulated.",
+                            most > 0 ? fmt::format("at most {}", most) : "0")};
+}
+
 /// What each rank's host holds on top while a checkpoint is saved beside the next steps; null with offload, which is
 /// not run.
 Json checkpoint_copies(const Plan& plan) {
   if (!plan.offload.is_empty()) return nullptr;
   constexpr double kGib = 1024.0 * 1024 * 1024;
   Json copies = Json::array();
-  for (int64_t rank = 0; rank < plan.world_size; ++rank)
-    copies.push_back(static_cast<double>(snapshot_bytes(plan, rank)) / kGib);
+  for (const int64_t bytes : snapshot_bytes(plan)) copies.push_back(static_cast<double>(bytes) / kGib);
   return copies;
 }
 
@@ -46,6 +65,7 @@ Result<std::string> simulate(const SimulateVerbOptions& options) {
   if (options.batches) {
     WEFT_TRY(how.batches, parse_count("--batches", *options.batches, {0, 10'000}));
   }
+  if (auto error = find_too_many_samples(plan, how.batches)) return *std::move(error);
   Timeline timeline;
   if (options.trace || options.svg) how.timeline = &timeline;
   WEFT_TRY(const PlanReport report, simulate_plan(plan, how));

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
 
@@ -26,7 +27,9 @@ class CostReader {
     }
     if (!raw->is_array()) return CostTable(number(*raw, fields_.path_of(key)));
     if (raw->size() != static_cast<size_t>(num_stages_)) {
-      fields_.complain(key, fmt::format("has {} entries, but there are {} stages", raw->size(), num_stages_));
+      fields_.complain(
+          key, fmt::format("has {} entries, but the schedule has {}", raw->size(), counted(num_stages_, "stage")),
+          "Give one a stage, or a single number for all of them.");
       return CostTable(0.0);
     }
     const bool is_matrix = (*raw)[0].is_array();
@@ -47,8 +50,10 @@ class CostReader {
         continue;
       }
       if (entry.size() != static_cast<size_t>(num_microbatches_)) {
-        fields_.findings().add(
-            path, fmt::format("has {} entries, but there are {} microbatches", entry.size(), num_microbatches_));
+        fields_.findings().add(path,
+                               fmt::format("has {} entries, but the schedule has {}", entry.size(),
+                                           counted(num_microbatches_, "microbatch")),
+                               "Give one a microbatch, or a single number a stage.");
         return CostTable(0.0);
       }
       for (size_t m = 0; m < entry.size(); ++m) values.push_back(number(entry[m], fmt::format("{}[{}]", path, m)));

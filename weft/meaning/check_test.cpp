@@ -1,9 +1,11 @@
 #include "weft/meaning/check.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
 #include "weft/base/file.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/plan/plan_json.h"
 #include "weft/spec/model_reader.h"
@@ -302,6 +304,65 @@ TEST(CheckPlan, TheStoredOrderOfAFillMustHoldTheScheduleAndRun) {
       << findings(json);
 }
 
+TEST(CheckPlan, StoredActionsOfNoEncoderOrMacroBatchAreRefused) {
+  const std::string fill = "qwen2.5-vl-7b_colocated_fill";
+  const std::string first = "/modules/vision/actions/0/0";
+  EXPECT_EQ(findings_with(fill, first, "9EF0"),
+            "modules.vision.actions.0: has 9EF0, but there is only 1 encoder, numbered from 0; correct it\n");
+  EXPECT_NE(findings_with(fill, first, "0EF99999999").find("has 0EF99999999, but encoder 0 has only "),
+            std::string::npos);
+  // Rows from the file are judged however many actions they have.
+  Json json = shipped(fill);
+  Json& row = json["modules"]["vision"]["actions"]["0"];
+  for (int i = 0; i < 2'000'001; ++i) row.push_back("0EF0");
+  EXPECT_NE(findings(json).find("comes twice"), std::string::npos);
+}
+
+TEST(CheckPlan, ExplicitRowsAreJudgedBeforeEncodersArePlacedIntoThem) {
+  for (const char* form : {"before", "on_demand"}) {
+    Json json = shipped("qwen2.5-vl-7b_colocated_fill");
+    json["modules"]["vision"]["form"] = form;
+    json["modules"]["vision"]["actions"] = Json::object();
+    json["modules"]["vision"]["live_macro_batches"] = 0;
+    Json& schedule = json["schedule"];
+    const auto microbatches = schedule["microbatches"].get<int>();
+    std::vector<std::string> rows(json["modules"]["llm"]["pp"].get<size_t>());
+    for (size_t rank = 0; rank < rows.size(); ++rank) {
+      for (int m = 0; m < microbatches; ++m) rows[rank] += fmt::format("{0}F{1} {0}B{1} ", rank, m);
+    }
+    schedule["name"] = "explicit";
+    schedule["rows"] = rows;
+    EXPECT_EQ(findings(json), "") << form;
+    rows[0].replace(0, 8, "0B0 0F0 ");
+    schedule["rows"] = rows;
+    EXPECT_EQ(findings(json), "schedule.rows[0], action 1: 0B0 runs before its forward\n") << form;
+  }
+}
+
+TEST(CheckPlan, MacroBatchesAreBoundedOverAllRows) {
+  Plan plan = *read_plan({.source = "plan.json", .root = shipped("qwen2.5-vl-7b_colocated_fill")});
+  ASSERT_EQ(plan.llm().pp, 4);
+  ASSERT_EQ(plan.llm().dp, 1);
+  plan.schedule.microbatches = 1'000'000;
+  ModulePlan& vision = plan.modules.front();
+  ASSERT_EQ(vision.dp, 4);
+  vision.form = EncoderForm::kBefore;
+  vision.mbs_parts = 4;
+  EXPECT_TRUE(encoder_placements(plan).ok());
+  vision.mbs_parts = 8;
+  const Result<std::vector<EncoderPlacement>> many = encoder_placements(plan);
+  ASSERT_FALSE(many.ok());
+  EXPECT_EQ(many.error().message(),
+            "modules.vision.mbs_scale: is 1/8, which makes 2,000,000 macro batches on 4 pipeline ranks, at most "
+            "4,000,000 together are allowed; use a larger one");
+}
+
+TEST(CheckPlan, TextsOfThePlanDoNotBreakLines) {
+  const std::vector<Violation> violations = {{"a.b\n", "is [\x1b[31m, tp\ncp]"}, {"c", "x"}};
+  EXPECT_EQ(to_error(violations, "are not legal").details, "  a.b\\x0a: is [\\x1b[31m, tp\\x0acp]\n  c: x\n");
+  EXPECT_EQ(to_error({violations.front()}, "is not").problem, "is [\\x1b[31m, tp\\x0acp]");
+}
+
 /// With these rows instead of a schedule of pp 2 and 16 microbatches.
 std::string findings_with_rows(const std::vector<std::string>& rows, int64_t microbatches = 2) {
   Json json = shipped(kTp);
@@ -312,11 +373,9 @@ std::string findings_with_rows(const std::vector<std::string>& rows, int64_t mic
 TEST(CheckPlan, ExplicitRowsMustRunAndFitThePlan) {
   EXPECT_EQ(findings_with_rows({"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1I1 1W1"}), "");
   EXPECT_EQ(findings_with_rows({"0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0"}),
-            "schedule: rank 0, action 1: waits for ever: the rows deadlock\n");
-  EXPECT_EQ(findings_with_rows({"0F0 0F1 0B0", "1F0 1B0 1F1 1B1"}),
-            "schedule.rows: hold 7 actions, but 2 stages × 2 microbatches need a forward and a backward each, 8\n");
-  EXPECT_NE(findings_with_rows({"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1I1"}).find("schedule: rank 1, action "),
-            std::string::npos);
+            "schedule.rows[0], action 2: 0B0 waits for ever: the rows deadlock\n");
+  EXPECT_EQ(findings_with_rows({"0F0 0F1 0B0", "1F0 1B0 1F1 1B1"}), "schedule.rows[0]: 0B1 is missing\n");
+  EXPECT_EQ(findings_with_rows({"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1I1"}), "schedule.rows[1]: 1W1 is missing\n");
   EXPECT_NE(findings_with_rows({"0F0 0F1 0B0 0B1", "2F0 2B0 2F1 2B1"})
                 .find("plan.json: schedule.rows: has a stage 2 but no stage 1"),
             std::string::npos);

@@ -12,7 +12,8 @@ namespace {
 /// Bounds on improvement, so that it stays a small part of the whole.
 constexpr int kMostExchanges = 64;
 constexpr int64_t kMostTrials = 16'000;
-constexpr double kNegligible = 1e-5;  ///< a gain, as a share
+constexpr int64_t kMostPairs = 4'000'000;  ///< of two bins: all of them for bins of some 250 items
+constexpr double kNegligible = 1e-5;       ///< a gain, as a share
 
 /// Values and their items as one number each, so that sorting compares nothing but whole numbers. Values that are the
 /// same in single precision count as equal, and keep the order of their items.
@@ -192,10 +193,13 @@ class RoundImprover {
 
 /// Moves or exchanges items between the heaviest bin and the lightest while that helps.
 void even_out_bins(std::span<const double> values, std::vector<double>& sums, std::vector<int32_t>& bin_of) {
+  int64_t trials = 0;
   for (int done = 0; done < kMostExchanges; ++done) {
     const size_t from = heaviest(sums);
     const auto to = static_cast<size_t>(std::min_element(sums.begin(), sums.end()) - sums.begin());
     const double gap = sums[from] - sums[to];
+    double best_gain = kNegligible * sums[from];
+    if (gap / 2 <= best_gain) return;  // no pair gains more than that
     std::vector<int32_t> mine, theirs;
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i] <= 0) continue;
@@ -203,9 +207,9 @@ void even_out_bins(std::span<const double> values, std::vector<double>& sums, st
       if (bin_of[i] == static_cast<int32_t>(to)) theirs.push_back(static_cast<int32_t>(i));
     }
     theirs.push_back(-1);  // nothing in return
-    double best_gain = kNegligible * sums[from];
     int32_t given = -1, returned = -1;
     for (const int32_t a : mine) {
+      if ((trials += std::ssize(theirs)) > kMostPairs) break;
       for (const int32_t b : theirs) {
         const double moved = values[static_cast<size_t>(a)] - (b < 0 ? 0 : values[static_cast<size_t>(b)]);
         const double gain = std::min(moved, gap - moved);

@@ -1,5 +1,7 @@
 #include "weft/meaning/held_state.h"
 
+#include <map>
+
 #include "weft/meaning/stage_buckets.h"
 
 namespace weft {
@@ -35,32 +37,53 @@ int64_t written_from(const StageBuckets& buckets, const PrecisionPlan& precision
   return (bytes + buckets.num_ranks - 1) / buckets.num_ranks;
 }
 
-/// Calls with the buckets of everything that a rank has.
+/// Calls with the buckets of what a rank at some place of a module has.
 template <typename Visit>
-void for_each_buckets(const Plan& plan, int64_t rank, const Visit& visit) {
-  for (size_t index = 0; index < plan.modules.size(); ++index) {
-    const ModulePlan& module = plan.modules[index];
-    if (module.is_encoder() && module.is_in_pipeline()) continue;
-    const std::optional<RankGroups> groups = rank_groups(plan, index, rank);
-    if (!groups) continue;
-    for (const StageContent& stage : stages_of(plan, index, *groups)) {
-      visit(stage.buckets(module, false));
-      if (module.ep > 1) visit(stage.buckets(module, true));
-    }
+void for_each_buckets(const Plan& plan, size_t module, const RankPlace& place, const Visit& visit) {
+  const ModulePlan& settings = plan.modules[module];
+  for (const StageContent& stage : stages_of(plan, module, place)) {
+    visit(stage.buckets(settings, false));
+    if (settings.ep > 1) visit(stage.buckets(settings, true));
   }
+}
+
+/// Inline encoders lie in the llm's stages.
+bool has_own_stages(const ModulePlan& module) {
+  return !module.is_encoder() || !module.is_in_pipeline();
 }
 
 }  // namespace
 
 HeldState held_state(const Plan& plan, int64_t rank) {
   HeldState held;
-  for_each_buckets(plan, rank, [&](const StageBuckets& buckets) { held += held_in(buckets, plan.precision); });
+  for (size_t module = 0; module < plan.modules.size(); ++module) {
+    if (!has_own_stages(plan.modules[module])) continue;
+    const std::optional<RankGroups> groups = rank_groups(plan, module, rank);
+    if (!groups) continue;
+    for_each_buckets(plan, module, groups->place,
+                     [&](const StageBuckets& buckets) { held += held_in(buckets, plan.precision); });
+  }
   return held;
 }
 
-int64_t snapshot_bytes(const Plan& plan, int64_t rank) {
-  int64_t bytes = 0;
-  for_each_buckets(plan, rank, [&](const StageBuckets& buckets) { bytes += written_from(buckets, plan.precision); });
+std::vector<int64_t> snapshot_bytes(const Plan& plan) {
+  std::vector<int64_t> bytes(static_cast<size_t>(plan.world_size), 0);
+  for (size_t module = 0; module < plan.modules.size(); ++module) {
+    if (!has_own_stages(plan.modules[module])) continue;
+    const Mesh mesh = legal_mesh_of(plan.modules[module]);
+    // Of the ranks' places only these two say which weights they have. Large clusters have thousands of ranks.
+    std::map<std::pair<int64_t, int64_t>, int64_t> known;
+    for (const int64_t rank : mesh.ranks()) {
+      const RankPlace place = place_in(mesh, rank);
+      const auto found = known.try_emplace({place.tp, place.pp}, 0);
+      int64_t& own = found.first->second;
+      if (found.second) {
+        for_each_buckets(plan, module, place,
+                         [&](const StageBuckets& buckets) { own += written_from(buckets, plan.precision); });
+      }
+      bytes[static_cast<size_t>(rank)] += own;
+    }
+  }
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "weft/plan/plan.h"
 
@@ -25,8 +26,8 @@ struct HeldState {
 /// tensor-parallel ranks for everyone's. The plan must be legal, and offload nothing.
 HeldState held_state(const Plan& plan, int64_t rank);
 
-/// Bytes of what a rank copies to host memory when a checkpoint begins to be saved: what it owns, or its share where
-/// ranks own the same. At most: the padding of buckets is counted, and not copied.
-int64_t snapshot_bytes(const Plan& plan, int64_t rank);
+/// By rank, bytes of what it copies to host memory when a checkpoint begins to be saved: what it owns, or its share
+/// where ranks own the same. At most: the padding of buckets is counted, and not copied.
+std::vector<int64_t> snapshot_bytes(const Plan& plan);
 
 }  // namespace weft

@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/text.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/trainable.h"
+#include "weft/plan/mbs_scale.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
@@ -77,24 +79,49 @@ bool rows_differ(const Plan& plan) {
          });
 }
 
-Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
-  EncoderPlacement placement{.form = module.form};
-  ScheduledEncoder& rows = placement.rows;
-  WEFT_TRY(rows, macro_batches_of(plan, module));
+/// The groups of rows that run the encoder.
+Result<std::vector<std::vector<int32_t>>> groups_of_encoder(const Plan& plan, const ModulePlan& module,
+                                                            int32_t& next_own_row) {
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
     // order.
     const bool joins_replicas = module.zero >= 2 && rows_differ(plan);
-    if (joins_replicas) {
-      WEFT_TRY(rows.groups, shared_groups(module, plan.llm(), {"tp", "cp", "dp"}));
-    } else {
-      WEFT_TRY(rows.groups, shared_groups(module, plan.llm(), {"tp", "cp"}));
-    }
-    return placement;
+    return joins_replicas ? shared_groups(module, plan.llm(), {"tp", "cp", "dp"})
+                          : shared_groups(module, plan.llm(), {"tp", "cp"});
   }
-  rows.num_stages = static_cast<int32_t>(module.pp);
-  for (int32_t stage = 0; stage < rows.num_stages; ++stage) rows.groups.push_back({next_own_row++});
+  std::vector<std::vector<int32_t>> groups;
+  for (int64_t stage = 0; stage < module.pp; ++stage) groups.push_back({next_own_row++});
+  return groups;
+}
+
+Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
+  EncoderPlacement placement{.form = module.form};
+  ScheduledEncoder& rows = placement.rows;
+  WEFT_TRY(rows, macro_batches_of(plan, module));
+  WEFT_TRY(rows.groups, groups_of_encoder(plan, module, next_own_row));
+  if (module.placement == ModulePlacement::kDisjoint) rows.num_stages = static_cast<int32_t>(module.pp);
+  int64_t num_rows = 0;
+  for (const auto& group : rows.groups) num_rows += std::ssize(group);
+  if (rows.num_macro_batches * num_rows > kMostMacroBatches) {
+    return bad_field(field_of(module, "mbs_scale"),
+                     fmt::format("is {}, which makes {} macro batches on {}, at most {} together are allowed; use a "
+                                 "larger one",
+                                 mbs_scale_text(module), with_commas(rows.num_macro_batches),
+                                 counted(num_rows, "pipeline rank"), with_commas(kMostMacroBatches)));
+  }
   return placement;
+}
+
+/// What the number of a stored encoder action refers to must exist: everything else looks it up.
+std::optional<std::string> find_wrong_index(const Action& action, const std::vector<ScheduledEncoder>& encoders) {
+  if (action.stage >= std::ssize(encoders)) {
+    return fmt::format("has {}, but there {} only {}, numbered from 0; correct it", to_text(action),
+                       encoders.size() == 1 ? "is" : "are", counted(std::ssize(encoders), "encoder"));
+  }
+  const int32_t count = encoders[static_cast<size_t>(action.stage)].num_macro_batches;
+  if (action.microbatch < count) return std::nullopt;
+  return fmt::format("has {}, but encoder {} has only {}, numbered from 0; correct it", to_text(action), action.stage,
+                     counted(count, "macro batch"));
 }
 
 /// The rows that the plan stores, which must hold the pipeline's own actions in their own order.
@@ -116,6 +143,9 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
       if (!action) return bad_field(field, action.error().problem);
       if (is_encoder(action->kind) && !is_encoder_compute(action->kind))
         return bad_field(field, fmt::format("has {}, but only EF and EB of encoders are stored", to_text(*action)));
+      if (is_encoder(action->kind)) {
+        if (auto problem = find_wrong_index(*action, schedule.encoders)) return bad_field(field, *std::move(problem));
+      }
       actions.push_back(*action);
       if (!is_encoder(action->kind)) own.push_back(*action);
     }

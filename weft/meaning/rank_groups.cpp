@@ -13,12 +13,6 @@
 namespace weft {
 namespace {
 
-Mesh legal_mesh_of(const ModulePlan& module) {
-  Result<Mesh> mesh = mesh_of(module);
-  WEFT_CHECK(mesh.ok(), "{}", mesh.error().message());
-  return *std::move(mesh);
-}
-
 /// The rank's group along the axes that the mesh has of these.
 template <typename Axes = std::initializer_list<std::string_view>>
 std::vector<int64_t> group_along(const Mesh& mesh, int64_t rank, const Axes& axes) {
@@ -70,6 +64,12 @@ std::vector<int64_t> tied_ends_of(const Plan& plan, const std::vector<int64_t>& 
 }
 
 }  // namespace
+
+Mesh legal_mesh_of(const ModulePlan& module) {
+  Result<Mesh> mesh = mesh_of(module);
+  WEFT_CHECK(mesh.ok(), "{}", mesh.error().message());
+  return *std::move(mesh);
+}
 
 RankPlace place_in(const Mesh& mesh, int64_t rank) {
   const int64_t position = mesh.position_of(rank);

@@ -13,6 +13,9 @@ struct RankPlace {
   int64_t tp = 0, cp = 0, dp = 0, pp = 0;
 };
 
+/// Of a module of a legal plan.
+Mesh legal_mesh_of(const ModulePlan& module);
+
 /// Of one of the mesh's ranks.
 RankPlace place_in(const Mesh& mesh, int64_t rank);
 

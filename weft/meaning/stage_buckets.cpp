@@ -116,12 +116,12 @@ StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) co
   return found;
 }
 
-std::vector<StageContent> stages_of(const Plan& plan, size_t module, const RankGroups& groups) {
+std::vector<StageContent> stages_of(const Plan& plan, size_t module, const RankPlace& place) {
   const std::vector<StagePart> parts = parts_of_pipeline(plan, module);
   const TiedTable table = plan.modules[module].is_encoder() ? TiedTable{} : tied_table(plan, parts);
   std::vector<StageContent> stages;
-  for (const int32_t stage : stages_on(plan, plan.modules[module], groups.place.pp)) {
-    StageContent& content = stages.emplace_back(plan, stage, groups.place.tp, table);
+  for (const int32_t stage : stages_on(plan, plan.modules[module], place.pp)) {
+    StageContent& content = stages.emplace_back(plan, stage, place.tp, table);
     for (const StagePart& part : parts) {
       if (part.stage == stage) content.add(part);
     }

@@ -80,8 +80,8 @@ class StageContent {
   std::vector<StageWeight> weights_;
 };
 
-/// The stages of a rank in one pipeline, the llm's or that of an encoder beside it, in the order of chunks. `groups`
-/// are the rank's in that module.
-std::vector<StageContent> stages_of(const Plan& plan, size_t module, const RankGroups& groups);
+/// The stages of a rank in one pipeline, the llm's or that of an encoder beside it, in the order of chunks. `place`
+/// is the rank's in that module.
+std::vector<StageContent> stages_of(const Plan& plan, size_t module, const RankPlace& place);
 
 }  // namespace weft

@@ -28,7 +28,7 @@ class RowCalls {
       const auto& loads = load.llm[static_cast<size_t>(place.groups.place.dp)];
       for (size_t m = 0; m < loads.size(); ++m)
         microbatches_.push_back(portion_of(plan, loads[m], place, static_cast<int64_t>(m)));
-      llm_contents_ = stages_of(plan, llm, place.groups);
+      llm_contents_ = stages_of(plan, llm, place.groups.place);
       stages_.resize(static_cast<size_t>(schedule_.num_stages()));
       for (const StageContent& content : llm_contents_) {
         stages_[static_cast<size_t>(content.stage())] =
@@ -87,7 +87,7 @@ class RowCalls {
       if (macro_batches[k])
         encoder.macro_batches.back() = portion_of(plan_, *macro_batches[k], *place, static_cast<int64_t>(k));
     }
-    encoder.contents = stages_of(plan_, module, place->groups);
+    encoder.contents = stages_of(plan_, module, place->groups.place);
     encoder.stage =
         std::make_unique<StageCalls>(plan_, load_, module, encoder.places, encoder.contents.front(), calls_);
   }

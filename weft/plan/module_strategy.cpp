@@ -11,6 +11,9 @@
 namespace weft {
 namespace {
 
+/// Of blocks: each is looked up by its name. Models have a few.
+constexpr size_t kMostKinds = 4096;
+
 std::string text_of(const std::vector<Axis>& axes) {
   std::string text;
   for (const Axis& axis : axes)
@@ -78,7 +81,10 @@ ModuleStrategy read_module_strategy(Fields fields) {
   if (fields.has("blocks")) {
     Fields blocks = fields.object("blocks");
     const Json* raw = fields.raw("blocks");
-    if (raw->is_object()) {
+    if (raw->is_object() && raw->size() > kMostKinds) {
+      fields.complain("blocks", fmt::format("has {} kinds of blocks, at most {} are allowed", raw->size(), kMostKinds),
+                      "Name kinds of the model's blocks alone; patterns reach several operators of one.");
+    } else if (raw->is_object()) {
       for (const auto& [kind, entries] : raw->items()) strategy.blocks[kind] = read_entries(blocks, kind);
     }
     blocks.reject_unknown();

@@ -1,6 +1,8 @@
 #include "weft/plan/plan_json.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 #include "weft/plan/recompute_json.h"
 #include "weft/plan/train_rules.h"
 #include "weft/program/module_kinds.h"
+#include "weft/schedule/parse_rows.h"
 #include "weft/spec/model_name.h"
 #include "weft/spec/model_reader.h"
 
@@ -24,7 +27,7 @@ const std::array<std::string, 5> kPlacements = {"base", "inline", "colocated", "
 
 constexpr IntegerRange kDegreeRange{1, kMostDevices};
 constexpr IntegerRange kCountRange{0, 1'000'000'000};
-// Of a prediction, which can be as slow as clusters and workloads may be: whatever is written is read.
+/// Of what is predicted: anything that was written can be read.
 constexpr NumberRange kFiniteRange{0, std::numeric_limits<double>::max()};
 
 template <typename Enum, size_t N>
@@ -100,24 +103,34 @@ Document take_carried(Fields& plan, const char* what, const char* key, const std
 
 std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
   std::vector<std::vector<int64_t>> rows;
-  const Json* raw = fields.raw("layers");
-  const auto bad = [&] {
-    fields.complain("layers", "must be a list per pipeline rank of block counts per chunk, like [[7, 7], [7, 7]]");
+  const auto bad = [&](const std::string& path, const std::string& problem) {
+    fields.findings().add(path, problem,
+                          "Give a list per pipeline rank of block counts per chunk, like [[7, 7], [7, 7]].");
   };
-  if (raw == nullptr || !raw->is_array()) {
-    bad();
+  const std::string path = fields.path_of("layers");
+  const Json* raw = fields.raw("layers");
+  if (raw == nullptr) {
+    bad(path, "is missing");
+    return rows;
+  }
+  if (!raw->is_array()) {
+    bad(path, fmt::format("is {}, a list of lists is needed", describe_value(*raw)));
     return rows;
   }
   for (const Json& row : *raw) {
+    const std::string row_path = fmt::format("{}[{}]", path, rows.size());
     auto& chunks = rows.emplace_back();
     if (!row.is_array()) {
-      bad();
+      bad(row_path, fmt::format("is {}, a list of whole numbers is needed", describe_value(row)));
       return rows;
     }
     for (const Json& count : row) {
       const bool is_count =
           count.is_number_integer() && count.get<int64_t>() >= 0 && count.get<int64_t>() <= kCountRange.max;
-      if (!is_count) bad();
+      if (!is_count) {
+        bad(fmt::format("{}[{}]", row_path, chunks.size()),
+            fmt::format("is {}, a whole number from 0 to {} is needed", describe_value(count), kCountRange.max));
+      }
       chunks.push_back(is_count ? count.get<int64_t>() : 0);
     }
   }
@@ -127,19 +140,42 @@ std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
 /// More would only narrow a spread that is narrow already.
 constexpr int64_t kMostBatches = 10'000;
 
+/// A pipeline rank as it is written, and in no other way: so no two keys are the same rank.
+std::optional<int64_t> parse_row(const std::string& key) {
+  int64_t row = -1;
+  std::from_chars(key.data(), key.data() + key.size(), row);
+  if (row < 0 || row >= static_cast<int64_t>(kMostRows) || std::to_string(row) != key) return std::nullopt;
+  return row;
+}
+
 std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
   std::map<int64_t, std::vector<std::string>> actions;
-  if (!fields.has("actions")) {
-    fields.raw("actions");
+  const Json* raw = fields.raw("actions");
+  if (raw == nullptr) return actions;
+  if (!raw->is_object()) {
+    fields.complain("actions", fmt::format("is {}, a mapping from pipeline ranks to lists of actions is needed",
+                                           describe_value(*raw)));
     return actions;
   }
-  Fields rows = fields.object("actions");
-  for (const auto& [key, value] : fields.raw("actions")->items()) {
-    const Result<std::vector<int64_t>> rank = parse_ranks(key);
-    if (!rank || rank->size() != 1)
-      fields.complain("actions", fmt::format("has the key {}, a pipeline rank is needed", in_quotes(key)));
-    auto words = rows.texts_or_empty(key);
-    if (rank) actions[rank->front()] = std::move(words);
+  // Values are taken as they come: looking their keys up again would take time with the square of their number.
+  for (const auto& [key, value] : raw->items()) {
+    const std::optional<int64_t> row = parse_row(key);
+    if (!row) {
+      fields.complain("actions", fmt::format("has the key {}, a pipeline rank from 0 to {} is needed, without leading "
+                                             "zeros",
+                                             in_quotes(key), kMostRows - 1));
+      return actions;
+    }
+    const bool is_list =
+        value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& word) { return word.is_string(); });
+    if (!is_list) {
+      fields.complain(fmt::format("actions.{}", key),
+                      fmt::format("is {}, a list of texts is needed",
+                                  value.is_array() ? "a list of other things" : describe_value(value)));
+      return actions;
+    }
+    auto& words = actions[*row];
+    for (const Json& word : value) words.push_back(word.get<std::string>());
   }
   return actions;
 }
@@ -204,6 +240,28 @@ SchedulePlan read_schedule(Fields fields, int64_t version) {
   return schedule;
 }
 
+std::vector<double> read_peaks(Fields& predicted) {
+  std::vector<double> peaks;
+  const Json* raw = predicted.raw("peak_memory_gib");
+  if (raw == nullptr) return peaks;
+  if (!raw->is_array()) {
+    predicted.complain("peak_memory_gib",
+                       fmt::format("is {}, a list of numbers is needed, one a rank", describe_value(*raw)));
+    return peaks;
+  }
+  for (const Json& gib : *raw) {
+    const double value = gib.is_number() ? gib.get<double>() : -1;
+    if (!(value >= kFiniteRange.min && value <= kFiniteRange.max)) {
+      predicted.complain(fmt::format("peak_memory_gib[{}]", peaks.size()),
+                         fmt::format("is {}, a number from {} to {} is needed", describe_value(gib), kFiniteRange.min,
+                                     kFiniteRange.max));
+      return peaks;
+    }
+    peaks.push_back(value);
+  }
+  return peaks;
+}
+
 void read_settings(Fields& fields, int64_t version, Plan& plan) {
   plan.schedule = read_schedule(fields.object("schedule"), version);
   plan.idle_ranks = fields.flag_or("idle_ranks", false);
@@ -236,9 +294,7 @@ void read_settings(Fields& fields, int64_t version, Plan& plan) {
     plan.predicted.step_time_ms = predicted.number_or("step_time_ms", 0, kFiniteRange);
     plan.predicted.bubble_fraction = predicted.number_or("bubble_fraction", 0, {0, 1});
     plan.predicted.throughput_samples_per_s = predicted.number_or("throughput_samples_per_s", 0, kFiniteRange);
-    if (const Json* memory = predicted.raw("peak_memory_gib"); memory != nullptr && memory->is_array()) {
-      for (const Json& gib : *memory) plan.predicted.peak_memory_gib.push_back(gib.is_number() ? gib.get<double>() : 0);
-    }
+    plan.predicted.peak_memory_gib = read_peaks(predicted);
     predicted.reject_unknown();
   }
 }

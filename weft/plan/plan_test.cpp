@@ -48,6 +48,46 @@ TEST(ReadPlan, NamesOfSeveralLinesAreRefused) {
   EXPECT_NE(findings_with(kTp, "/model/name", "a\nb").find("plan.json: model.name: is 'a\\x0ab'"), std::string::npos);
 }
 
+TEST(ReadPlan, ActionsAreOfPipelineRanksWrittenInOneWay) {
+  const auto with_key = [](const std::string& key, const Json& value) {
+    Json json = shipped("qwen2.5-vl-7b_colocated_fill");
+    json["modules"]["vision"]["actions"][key] = value;
+    return findings(json);
+  };
+  const Json words = Json::array({"0EF0"});
+  EXPECT_EQ(with_key("0", words), "");
+  for (const char* key : {"00", "1-1", "+1", "-1", "16384", "1 ", "", "99999999999999999999"}) {
+    EXPECT_EQ(with_key(key, words), std::string("plan.json: modules.vision.actions: has the key '") + key +
+                                        "', a pipeline rank from 0 to 16383 is needed, without leading zeros")
+        << key;
+  }
+  EXPECT_EQ(with_key("1", {3}),
+            "plan.json: modules.vision.actions.1: is a list of other things, a list of texts is "
+            "needed");
+  EXPECT_EQ(
+      findings_with("qwen2.5-vl-7b_colocated_fill", "/modules/vision/actions", {"0EF0"}),
+      "plan.json: modules.vision.actions: is a list, a mapping from pipeline ranks to lists of actions is needed");
+}
+
+TEST(ReadPlan, StrategiesOfMoreKindsOfBlocksThanModelsHaveAreRefused) {
+  Json blocks = Json::object();
+  for (int i = 0; i < 4097; ++i) blocks["k" + std::to_string(i)] = Json::object();
+  EXPECT_NE(findings_with(kTp, "/modules/llm/strategy", {{"blocks", blocks}})
+                .find("modules.llm.strategy.blocks: has 4097 kinds of blocks, at most 4096 are allowed"),
+            std::string::npos);
+}
+
+TEST(ReadPlan, PredictedMemoryIsNumbersThatCanBeWrittenAgain) {
+  const auto with_peaks = [](const Json& value) { return findings_with(kTp, "/predicted/peak_memory_gib", value); };
+  EXPECT_EQ(with_peaks({0, 1.5, 1e308}), "");
+  EXPECT_NE(with_peaks("abc").find("predicted.peak_memory_gib: is the text 'abc', a list of numbers is needed"),
+            std::string::npos);
+  EXPECT_NE(with_peaks({1, "abc"}).find("predicted.peak_memory_gib[1]: is the text 'abc', a number from 0 to"),
+            std::string::npos);
+  EXPECT_NE(with_peaks({-5}).find("predicted.peak_memory_gib[0]: is the number -5, a number from 0 to"),
+            std::string::npos);
+}
+
 TEST(ReadPlan, MalformedDocumentsNameTheField) {
   EXPECT_EQ(findings_with(kTp, "/weft_plan", 3),
             "plan.json: weft_plan: is 3, but this program reads versions up to 2. Use a newer Weft, or make the plan "
@@ -56,9 +96,19 @@ TEST(ReadPlan, MalformedDocumentsNameTheField) {
             std::string::npos);
   EXPECT_NE(findings_with(kTp, "/modules/llm/tpp", 2).find("plan.json: modules.llm.tpp: is not a known field"),
             std::string::npos);
-  EXPECT_NE(findings_with(kTp, "/modules/llm/layers", {{-1}, {33}})
-                .find("plan.json: modules.llm.layers: must be a list per pipeline rank"),
-            std::string::npos);
+  const std::string layers = " Give a list per pipeline rank of block counts per chunk, like [[7, 7], [7, 7]].";
+  const auto with_layers = [&](const Json& value) { return findings_with(kTp, "/modules/llm/layers", value); };
+  EXPECT_EQ(
+      with_layers({{-1}, {33}}),
+      "plan.json: modules.llm.layers[0][0]: is the number -1, a whole number from 0 to 1000000000 is needed." + layers);
+  EXPECT_EQ(with_layers({{16}, {3.5}}),
+            "plan.json: modules.llm.layers[1][0]: is the number 3.5, a whole number from 0 to 1000000000 is needed." +
+                layers);
+  EXPECT_EQ(with_layers({16, 16}),
+            "plan.json: modules.llm.layers[0]: is the number 16, a list of whole numbers is needed." + layers);
+  EXPECT_EQ(with_layers("abc"),
+            "plan.json: modules.llm.layers: is the text 'abc', a list of lists is needed." + layers);
+  EXPECT_EQ(with_layers(nullptr), "plan.json: modules.llm.layers: is missing." + layers);
   EXPECT_NE(findings_with(kTp, "/model/config/hidden_size", 2048).find("plan.json: model.hash: is '"),
             std::string::npos);
   EXPECT_NE(findings_with(kTp, "/cluster/spec/nodes", 2).find("It was changed after the plan was made"),

@@ -15,16 +15,26 @@ constexpr std::array<std::string_view, kNumActionKinds> kNames = {
     "F",  "B",  "I",  "W",      "SEND_F", "RECV_F", "SEND_B", "RECV_B",  "REDUCE_GRAD", "UPDATE",  "EF",
     "EB", "ER", "EU", "SEND_R", "RECV_R", "SEND_G", "RECV_G", "SEND_EF", "RECV_EF",     "SEND_EB", "RECV_EB"};
 
+/// Indices count from 0, and the number of stages or microbatches is one more.
+constexpr int32_t kMostIndex = INT32_MAX - 1;
+
 /// Takes the digits at the front of `word`, nothing when there are none or too many.
 std::optional<int32_t> take_number(std::string_view& word) {
   int32_t number = 0;
   const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (code != std::errc() || word.starts_with('-')) return std::nullopt;
+  if (code != std::errc() || word.starts_with('-') || number > kMostIndex) return std::nullopt;
   word.remove_prefix(static_cast<size_t>(end - word.data()));
   return number;
 }
 
 }  // namespace
+
+Action sent_by(const Action& transfer) {
+  const auto& [kind, stage, microbatch] = transfer;
+  if (kind == ActionKind::kRecvForward) return {ActionKind::kSendForward, stage - 1, microbatch};
+  if (kind == ActionKind::kRecvBackward) return {ActionKind::kSendBackward, stage + 1, microbatch};
+  return transfer;
+}
 
 std::string_view name_of(ActionKind kind) {
   return kNames[static_cast<size_t>(kind)];

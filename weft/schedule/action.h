@@ -90,6 +90,9 @@ constexpr bool has_microbatch(ActionKind kind) {
   return kind != ActionKind::kReduceGrad && kind != ActionKind::kUpdate && !ends_encoder(kind);
 }
 
+/// The SEND of a pipeline's transfer, of which `transfer` is one of the two ends.
+Action sent_by(const Action& transfer);
+
 std::string_view name_of(ActionKind kind);
 std::string to_text(const Action& action);
 

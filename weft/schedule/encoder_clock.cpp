@@ -7,7 +7,7 @@ namespace weft {
 EncoderClock::EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, double bridge)
     : encoder_(&encoder),
       bridge_(bridge),
-      group_of_rank_(static_cast<size_t>(num_ranks), -1),
+      group_of_rank_(groups_of_ranks(encoder, num_ranks)),
       forwards_(encoder.groups.size(), 0),
       backwards_(encoder.groups.size(), 0),
       peak_kept_(encoder.groups.size(), 0),
@@ -18,9 +18,6 @@ EncoderClock::EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, d
                Parts{.missing = encoder.num_groups() / encoder.num_stages}),
       gradients_(encoded_.size()),
       unread_(encoded_.size(), 0) {
-  for (size_t g = 0; g < encoder.groups.size(); ++g) {
-    for (const int32_t rank : encoder.groups[g]) group_of_rank_[static_cast<size_t>(rank)] = static_cast<int32_t>(g);
-  }
   for (size_t m = 0; m < encoder.first_macro.size(); ++m) {
     for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) {
       ++unread_[static_cast<size_t>(k)];

@@ -88,6 +88,11 @@ Result<MacroRanges> macro_ranges(const MacroShape& shape) {
   }
   // Counted in mbs / mbs_parts samples.
   const int64_t macro = shape.mbs_scale * shape.dp_encoder, micro = shape.mbs_parts * shape.dp_llm;
+  if (const int64_t count = (shape.microbatches * micro + macro - 1) / macro; count > kMostMacroBatches) {
+    return Error{.source = "mbs_scale",
+                 .problem = fmt::format("makes {} macro batches a step, at most {} are allowed; use a larger one",
+                                        with_commas(count), with_commas(kMostMacroBatches))};
+  }
   const auto macros_until = [&](int64_t samples) { return static_cast<int32_t>((samples + macro - 1) / macro); };
   MacroRanges ranges{.num_macro_batches = macros_until(shape.microbatches * micro), .first_macro = {}, .end_macro = {}};
   for (int64_t m = 0; m < shape.microbatches; ++m) {

@@ -22,6 +22,10 @@ std::span<const std::string> encoder_form_names();
 const std::string& name_of(EncoderForm form);
 
 /// Which macro batches the microbatches need.
+/// Of an encoder in a step, on all its rows together: each is up to six actions and several entries of tables. Large
+/// runs have some tens of thousands.
+inline constexpr int64_t kMostMacroBatches = 4'000'000;
+
 struct MacroRanges {
   int32_t num_macro_batches = 0;
   std::vector<int32_t> first_macro;
@@ -38,7 +42,8 @@ struct MacroShape {
 
 /// A macro batch covers mbs_scale / mbs_parts · dp_encoder / dp_llm microbatches, which need not be whole; the last may
 /// be short.
-/// The samples of a microbatch cancel out. The error names the number that is not positive.
+/// The samples of a microbatch cancel out. The error names the number that is not positive, or mbs_scale where macro
+/// batches are too many.
 Result<MacroRanges> macro_ranges(const MacroShape& shape);
 
 /// The pipeline's compute times as the filler sees them, one a stage, without transfers. B takes I and W together.

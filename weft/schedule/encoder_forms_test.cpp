@@ -1,6 +1,7 @@
 #include "weft/schedule/encoder_forms.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -161,6 +162,30 @@ TEST(EncoderForms, MacroBatchesCoverMbsScaleTimesDegreesMicrobatches) {
   EXPECT_EQ(small.first_macro, (std::vector<int32_t>{0, 3})) << "a third of a microbatch each";
   EXPECT_EQ(small.end_macro, (std::vector<int32_t>{3, 6}));
   EXPECT_EQ(macro_ranges({.mbs_scale = 0}).error().source, "mbs_scale");
+  const Result<MacroRanges> many = macro_ranges({.microbatches = 1'000'000, .mbs_scale = 1, .mbs_parts = 1'000'000});
+  ASSERT_FALSE(many.ok());
+  EXPECT_EQ(many.error().message(),
+            "mbs_scale: makes 1,000,000,000,000 macro batches a step, at most 4,000,000 are allowed; use a larger one");
+}
+
+TEST(EncoderForms, TheOrderOfManyMacroBatchesIsCheckedInTimeByTheirNumber) {
+  // Looking each action up among those before it would take minutes.
+  constexpr int32_t kMacro = 400'000;
+  const auto start = std::chrono::steady_clock::now();
+  for (const bool recomputes : {false, true}) {
+    ScheduledEncoder rows = encoder_rows({.microbatches = 4, .mbs_parts = kMacro / 4}, {{0}});
+    rows.recompute_from_inputs = recomputes;
+    rows.live_macro_batches = kMacro;
+    const EncoderPlacement encoder = placement(EncoderForm::kBefore, rows, 1, 1);
+    Schedule schedule = *place_encoders(pipeline(ScheduleName::k1f1b, 1, 1, 4), {&encoder, 1});
+    EXPECT_EQ(num_actions(schedule), 2u * kMacro + 8);
+    EXPECT_FALSE(find_problem(schedule));
+    schedule.rows[0][kMacro / 2] = {ActionKind::kEncodeForward, 0, 3};
+    EXPECT_EQ(find_problem(schedule)->message, "comes twice");
+    schedule.rows[0][kMacro / 2] = {ActionKind::kEncodeBackward, 0, kMacro - 1};
+    EXPECT_EQ(find_problem(schedule)->message, "runs before its forward");
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 TEST(EncoderForms, TheLeastLiveNumberFollowsFromTheFirstStage) {

@@ -1,6 +1,7 @@
 #include "weft/schedule/encoder_on_demand.h"
 
 #include "weft/base/check.h"
+#include "weft/schedule/awake_ranks.h"
 #include "weft/schedule/cell_table.h"
 
 namespace weft {
@@ -15,6 +16,7 @@ class OnDemand {
         encoders_(encoders),
         rows_(schedule.rows.size()),
         next_(schedule.rows.size(), 0),
+        awake_(schedule.rows.size()),
         input_round_(schedule, 0),
         gradient_round_(schedule, 0) {
     for (const int32_t index : encoders) {
@@ -26,14 +28,12 @@ class OnDemand {
   }
 
   std::vector<std::vector<Action>> run() {
-    bool has_moved = true;
-    while (has_moved) {
+    for (auto ranks = awake_.next_round(); !ranks.empty(); ranks = awake_.next_round()) {
       ++round_;
-      has_moved = false;
       // Encoders come between rounds, so that ranks do not wait with what they can do in one.
       const Action* entry = next_entry();
       if (entry != nullptr && entry->kind == ActionKind::kForward) encode_for(entry->microbatch);
-      for (size_t rank = 0; rank < rows_.size(); ++rank) has_moved |= advance(rank);
+      for (const int32_t rank : ranks) advance(static_cast<size_t>(rank));
       if (entry != nullptr && makes_gradient(entry->kind)) take_gradients_of(entry->microbatch);
     }
     for (size_t rank = 0; rank < rows_.size(); ++rank)
@@ -68,16 +68,21 @@ class OnDemand {
     return action.stage == schedule_.entry_stage && is_ready(action) ? &action : nullptr;
   }
 
-  bool advance(size_t rank) {
+  void advance(size_t rank) {
     const auto& row = schedule_.rows[rank];
-    if (next_[rank] == row.size() || !is_ready(row[next_[rank]])) return false;
+    if (next_[rank] == row.size() || !is_ready(row[next_[rank]])) return;
     const Action& action = row[next_[rank]++];
     const bool is_forward = action.kind == ActionKind::kForward, is_backward = makes_gradient(action.kind);
     rows_[rank].push_back(action);
-    if (is_forward && action.stage + 1 < schedule_.num_stages())
+    awake_.wake(static_cast<int32_t>(rank));
+    if (is_forward && action.stage + 1 < schedule_.num_stages()) {
       input_round_.at(action.stage + 1, action.microbatch) = round_;
-    if (is_backward && action.stage > 0) gradient_round_.at(action.stage - 1, action.microbatch) = round_;
-    return true;
+      awake_.wake(schedule_.rank_of_stage[static_cast<size_t>(action.stage) + 1]);
+    }
+    if (is_backward && action.stage > 0) {
+      gradient_round_.at(action.stage - 1, action.microbatch) = round_;
+      awake_.wake(schedule_.rank_of_stage[static_cast<size_t>(action.stage) - 1]);
+    }
   }
 
   void encode_for(int32_t microbatch) {
@@ -109,6 +114,7 @@ class OnDemand {
   std::span<const int32_t> encoders_;
   std::vector<std::vector<Action>> rows_;
   std::vector<size_t> next_;
+  AwakeRanks awake_;
   int32_t round_ = 0;
   CellTable<int32_t> input_round_;                       // by cell: the round in which its input was made, 0 before
   CellTable<int32_t> gradient_round_;                    // the same of its output's gradient

@@ -4,20 +4,25 @@
 
 #include <fmt/format.h>
 
+#include "weft/schedule/awake_ranks.h"
 #include "weft/schedule/cell_table.h"
 #include "weft/schedule/encoder_clock.h"
 
 namespace weft {
 namespace {
 
-/// Runs the rows jointly in rounds, one action a rank and round, and writes the lowered rows as it goes. With equal
-/// times for all actions a round is a moment, so a RECV stands about where its data arrives. The actions of an
-/// encoder's group happen in one round on all its ranks: together with the pairs of SEND and RECV that makes one joint
-/// order of everything.
+/// Runs the rows jointly in rounds, one action a rank and round, in the order of ranks, and writes the lowered rows as
+/// it goes. With equal times for all actions a round is a moment, so a RECV stands about where its data arrives. The
+/// actions of an encoder's group happen in one round on all its ranks: together with the pairs of SEND and RECV that
+/// makes one joint order of everything.
 class Lowering {
  public:
   explicit Lowering(const Schedule& schedule)
-      : schedule_(schedule), next_(schedule.rows.size(), 0), forward_made_(schedule, 0), backward_made_(schedule, 0) {
+      : schedule_(schedule),
+        awake_(schedule.rows.size()),
+        next_(schedule.rows.size(), 0),
+        forward_made_(schedule, 0),
+        backward_made_(schedule, 0) {
     lowered_.num_microbatches = schedule.num_microbatches;
     lowered_.rank_of_stage = schedule.rank_of_stage;
     lowered_.encoders = schedule.encoders;
@@ -27,6 +32,8 @@ class Lowering {
       lowered_.rows[rank].reserve(3 * schedule.rows[rank].size());
     for (const ScheduledEncoder& encoder : schedule.encoders) {
       clocks_.emplace_back(encoder, schedule.num_ranks());
+      auto& leaders = leaders_.emplace_back();
+      for (const auto& group : encoder.groups) leaders.push_back(*std::min_element(group.begin(), group.end()));
       next_rows_.push_back(0);
       auto& ungiven = ungiven_.emplace_back(static_cast<size_t>(encoder.num_macro_batches), 0);
       for (size_t m = 0; m < encoder.first_macro.size(); ++m) {
@@ -37,11 +44,9 @@ class Lowering {
   }
 
   Result<Schedule> run() {
-    bool has_moved = true;
-    while (has_moved) {
+    for (auto ranks = awake_.next_round(); !ranks.empty(); ranks = awake_.next_round()) {
       ++round_;
-      has_moved = false;
-      for (int32_t rank = 0; rank < schedule_.num_ranks(); ++rank) has_moved |= advance(rank);
+      for (const int32_t rank : ranks) advance(rank);
     }
     for (size_t rank = 0; rank < schedule_.rows.size(); ++rank) {
       if (next_[rank] < schedule_.rows[rank].size()) {
@@ -56,6 +61,19 @@ class Lowering {
   }
 
  private:
+  /// The lowest rank runs a group's action for all of them, in its turn of the round.
+  void wake_group(int32_t encoder, int32_t group) {
+    awake_.wake(leaders_[static_cast<size_t>(encoder)][static_cast<size_t>(group)]);
+  }
+  /// After the rank has moved.
+  void wake_at_next(int32_t rank) {
+    awake_.wake(rank);
+    const auto& row = schedule_.rows[static_cast<size_t>(rank)];
+    const size_t next = next_[static_cast<size_t>(rank)];
+    if (next == row.size() || !is_encoder_compute(row[next].kind)) return;
+    wake_group(row[next].stage, clocks_[static_cast<size_t>(row[next].stage)].group_of(rank));
+  }
+
   /// Whether what the action reads was made in an earlier round.
   bool is_ready(const Action& action) const {
     const auto made = [&](const CellTable<int32_t>& rounds) {
@@ -79,12 +97,12 @@ class Lowering {
                        [&](const EncoderClock& clock) { return clock.microbatch_ready(microbatch) < round_; });
   }
 
-  bool advance(int32_t rank) {
+  void advance(int32_t rank) {
     const auto& row = schedule_.rows[static_cast<size_t>(rank)];
     size_t& next = next_[static_cast<size_t>(rank)];
-    if (next == row.size() || (!clocks_.empty() && moved_in_[static_cast<size_t>(rank)] == round_)) return false;
+    if (next == row.size() || (!clocks_.empty() && moved_in_[static_cast<size_t>(rank)] == round_)) return;
     if (is_encoder_compute(row[next].kind)) return advance_group(rank, row[next]);
-    if (!is_ready(row[next])) return false;
+    if (!is_ready(row[next])) return;
     const Action& action = row[next++];
     const bool is_entry = !clocks_.empty() && is_pipeline_compute(action.kind) && action.stage == schedule_.entry_stage;
     if (is_entry && action.kind == ActionKind::kForward) receive_rows(rank, action.microbatch);
@@ -98,7 +116,7 @@ class Lowering {
       hand_over(action, action.stage - 1, ActionKind::kSendBackward, ActionKind::kRecvBackward, backward_made_);
     }
     if (is_entry && makes_gradient(action.kind)) send_row_gradients(rank, action.microbatch);
-    return true;
+    wake_at_next(rank);
   }
 
   /// What F of the entry stage reads for the first time. Microbatches need macro batches in order.
@@ -123,19 +141,19 @@ class Lowering {
   }
 
   /// Runs an encoder action on all ranks of the group, once all have reached it and its inputs are there.
-  bool advance_group(int32_t rank, const Action& action) {
+  void advance_group(int32_t rank, const Action& action) {
     EncoderClock& clock = clocks_[static_cast<size_t>(action.stage)];
     const int32_t group = clock.group_of(rank);
     const bool is_forward = action.kind == ActionKind::kEncodeForward;
     const double ready =
         is_forward ? clock.forward_ready(group, action.microbatch) : clock.backward_ready(group, action.microbatch);
-    if (!(ready < round_)) return false;
+    if (!(ready < round_)) return;
     const auto& members = clock.encoder().groups[static_cast<size_t>(group)];
     const bool all_here = std::all_of(members.begin(), members.end(), [&](int32_t member) {
       const auto m = static_cast<size_t>(member);
       return moved_in_[m] < round_ && next_[m] < schedule_.rows[m].size() && schedule_.rows[m][next_[m]] == action;
     });
-    if (!all_here) return false;
+    if (!all_here) return;
     const bool is_first = clock.encoder().is_first_stage(group), is_last = clock.encoder().is_last_stage(group);
     for (const int32_t member : members) {
       const auto m = static_cast<size_t>(member);
@@ -148,14 +166,23 @@ class Lowering {
       ++next_[m];
       moved_in_[m] = round_;
     }
-    if (is_forward)
+    for (const int32_t member : members) wake_at_next(member);
+    if (is_forward) {
       clock.forward_ended(group, action.microbatch, round_);
-    else
+      if (is_last)
+        awake_.wake(schedule_.entry_rank());
+      else
+        wake_group(action.stage, group + 1);
+    } else {
       clock.backward_ended(group, action.microbatch, round_);
-    return true;
+      if (!is_first) wake_group(action.stage, group - 1);
+    }
   }
 
   void tell_encoders(const Action& action) {
+    for (const auto& leaders : leaders_) {
+      for (const int32_t leader : leaders) awake_.wake(leader);
+    }
     for (EncoderClock& clock : clocks_) {
       if (action.kind == ActionKind::kForward) clock.microbatch_read(action.microbatch, round_);
       if (makes_gradient(action.kind)) clock.microbatch_gradient(action.microbatch, round_);
@@ -167,6 +194,7 @@ class Lowering {
     const int32_t to = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
     made.at(to_stage, action.microbatch) = round_;
     if (from == to) return;
+    awake_.wake(to);
     lowered_.rows[static_cast<size_t>(from)].push_back({send, action.stage, action.microbatch});
     lowered_.rows[static_cast<size_t>(to)].push_back({recv, to_stage, action.microbatch});
   }
@@ -174,7 +202,9 @@ class Lowering {
   const Schedule& schedule_;
   Schedule lowered_;
   int32_t round_ = 0;
+  AwakeRanks awake_;
   std::vector<EncoderClock> clocks_;           // times are rounds
+  std::vector<std::vector<int32_t>> leaders_;  // by encoder and group: the lowest rank
   std::vector<int32_t> next_rows_;             // by encoder: the first macro batch whose rows are not received
   std::vector<std::vector<int32_t>> ungiven_;  // the same, by macro batch: microbatches that have not given gradients
   std::vector<int32_t> moved_in_;  // the last round in which a rank moved; only kept when there are encoders

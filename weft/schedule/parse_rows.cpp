@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
+
 namespace weft {
 namespace {
 
@@ -50,10 +52,15 @@ class RowsParser {
         return Error{.problem = fmt::format("has a stage {} but no stage {}", stage, schedule_.num_stages())};
       schedule_.rank_of_stage.push_back(rank);
     }
-    // The validator keeps a cell for every stage and microbatch: a stray huge number must not make it enormous.
-    if (static_cast<size_t>(schedule_.num_microbatches) > num_cells_) {
-      return Error{.problem = fmt::format("has a microbatch {} but only {} actions", schedule_.num_microbatches - 1,
-                                          num_cells_)};
+    // Whoever reads the rows keeps a cell for every stage and microbatch: a stray number must not make that enormous.
+    const auto num_forwards =
+        static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
+    if (num_forwards > num_cells_) {
+      return Error{
+          .problem = fmt::format("has a microbatch {} but only {} actions; {} × {} need a forward each",
+                                 schedule_.num_microbatches - 1, num_cells_, counted(schedule_.num_stages(), "stage"),
+                                 counted(schedule_.num_microbatches, "microbatch")),
+          .advice = "Correct the number, or give every stage its actions of every microbatch."};
     }
     return std::move(schedule_);
   }

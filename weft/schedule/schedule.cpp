@@ -29,6 +29,14 @@ std::vector<int32_t> stages_of_rank(const Schedule& schedule, int32_t rank) {
   return stages;
 }
 
+std::vector<int32_t> groups_of_ranks(const ScheduledEncoder& encoder, int32_t num_ranks) {
+  std::vector<int32_t> group_of(static_cast<size_t>(num_ranks), -1);
+  for (size_t group = 0; group < encoder.groups.size(); ++group) {
+    for (const int32_t rank : encoder.groups[group]) group_of[static_cast<size_t>(rank)] = static_cast<int32_t>(group);
+  }
+  return group_of;
+}
+
 size_t num_actions(const Schedule& schedule) {
   size_t total = 0;
   for (const auto& row : schedule.rows) total += row.size();

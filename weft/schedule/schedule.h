@@ -76,6 +76,9 @@ std::vector<int32_t> place_stages(Placement placement, int32_t pp, int32_t vpp);
 /// The stages that a rank holds, in the order of its chunks.
 std::vector<int32_t> stages_of_rank(const Schedule& schedule, int32_t rank);
 
+/// By rank, the encoder's group that it is in: −1 where the encoder does not run.
+std::vector<int32_t> groups_of_ranks(const ScheduledEncoder& encoder, int32_t num_ranks);
+
 /// Total number of actions in all rows.
 size_t num_actions(const Schedule& schedule);
 

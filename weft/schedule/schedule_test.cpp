@@ -1,5 +1,7 @@
 #include "weft/schedule/schedule.h"
 
+#include <chrono>
+
 #include <gtest/gtest.h>
 
 #include "weft/schedule/csv.h"
@@ -121,6 +123,44 @@ TEST(Schedule, BadCsvNamesLineAndCell) {
   EXPECT_NE(message("0F-1\n").find("is not an action"), std::string::npos);
 }
 
+TEST(Schedule, NumbersThatMakeTablesEnormousAreRefused) {
+  const auto message = [](const std::string& text) { return parse_csv(text, "f.csv").error().message(); };
+  EXPECT_NE(message("0F0,0B0,0F2147483647\n").find("line 1, cell 3: '0F2147483647' is not an action"),
+            std::string::npos);
+  EXPECT_NE(message("2147483647F0,0B0\n").find("'2147483647F0' is not an action"), std::string::npos);
+  EXPECT_NE(message("0F2147483646\n").find("has a microbatch 2147483646 but only 1 actions"), std::string::npos);
+  EXPECT_EQ(message("0F0,1F1,2F2\n"),
+            "f.csv: has a microbatch 2 but only 3 actions; 3 stages × 3 microbatches need a forward each. Correct the "
+            "number, or give every stage its actions of every microbatch.");
+  EXPECT_TRUE(parse_csv("0F0,1F1,0F1,1F0\n", "f.csv").ok()) << "the validator says which are missing";
+}
+
+/// Every rank but one waits at any time: F of all stages and B of all of them back, microbatch after microbatch.
+Schedule serial_rows(int32_t num_ranks, int32_t num_microbatches) {
+  Schedule schedule{
+      .num_microbatches = num_microbatches, .rank_of_stage = place_stages(Placement::kLoop, num_ranks, 1), .rows = {}};
+  for (int32_t rank = 0; rank < num_ranks; ++rank) {
+    auto& row = schedule.rows.emplace_back();
+    for (int32_t m = 0; m < num_microbatches; ++m) {
+      row.push_back({ActionKind::kForward, rank, m});
+      row.push_back({ActionKind::kBackward, rank, m});
+    }
+  }
+  return schedule;
+}
+
+TEST(Schedule, SerialRowsTakeTimeByTheirActionsAlone) {
+  // Looking at all ranks in every round would take minutes.
+  const auto start = std::chrono::steady_clock::now();
+  const Schedule schedule = serial_rows(16'000, 20);
+  EXPECT_FALSE(find_problem(schedule));
+  const Result<Schedule> lowered = lower_schedule(schedule);
+  ASSERT_TRUE(lowered.ok());
+  EXPECT_FALSE(find_problem(*lowered));
+  EXPECT_EQ(num_actions(*lowered), num_actions(schedule) + 4u * 15'999 * 20);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
 TEST(Schedule, ExplicitRowsSayWhereStagesLie) {
   for (const Case& c : {Case{ScheduleName::kInterleaved1f1b, 4, 3, 7}, Case{ScheduleName::kZbV, 3, 2, 5},
                         Case{ScheduleName::kGpipe, 1, 1, 1}}) {
@@ -161,6 +201,9 @@ TEST(Schedule, ImpossibleShapesNameTheFlag) {
   EXPECT_NE(message(ScheduleName::kInterleaved1f1b, {.pp = 2}).find("needs at least 2 chunks"), std::string::npos);
   EXPECT_NE(message(ScheduleName::kGpipe, {.pp = 2, .microbatches = 0}).find("microbatches: is 0"), std::string::npos);
   EXPECT_NE(message(ScheduleName::kGpipe, {.pp = 16'384, .microbatches = 1 << 20}).find("actions"), std::string::npos);
+  EXPECT_EQ(message(ScheduleName::k1f1b, {.pp = 64, .microbatches = 1'000'000}),
+            "microbatches: 1000000 × pp 64 × vpp 1 gives more than 30,000,000 actions. Lower microbatches, pp or vpp.");
+  EXPECT_TRUE(generate_schedule(ScheduleName::k1f1b, {.pp = 64, .microbatches = 16'384}).ok());
   EXPECT_NE(parse_schedule_name("1f1v").error().message().find("Did you mean '1f1b'?"), std::string::npos);
 }
 

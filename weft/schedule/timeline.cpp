@@ -84,6 +84,13 @@ std::string label_of(const Action& action, size_t num_chunks) {
   return needs_stage ? to_text(action) : fmt::format("{}{}", name_of(action.kind), action.microbatch);
 }
 
+/// The whole's width in time. Steps too short to divide by, which only costs that mean nothing make, count as empty:
+/// quotients would be infinite.
+double drawn_ms(const Timeline& timeline) {
+  constexpr double kShortestMs = 1e-100;
+  return timeline.makespan_ms < kShortestMs ? 0 : timeline.makespan_ms;
+}
+
 /// 1, 2 or 5 times a power of ten, so that at most `most` of them make up the whole.
 double round_step(double whole, int most) {
   if (!(whole > 0)) return 1;
@@ -158,7 +165,8 @@ std::string to_chrome_trace(const Timeline& timeline) {
 std::string to_svg(const Timeline& timeline, const std::string& title) {
   constexpr double kLeft = 64, kTop = 64, kRowHeight = 30, kGap = 6, kRight = 40;
   const double width = picture_width(timeline);
-  const double scale = timeline.makespan_ms > 0 ? width / timeline.makespan_ms : 0;
+  const double whole_ms = drawn_ms(timeline);
+  const double scale = whole_ms > 0 ? width / whole_ms : 0;
   const double height = kTop + static_cast<double>(timeline.ranks.size()) * (kRowHeight + kGap) + 40;
   std::string svg = fmt::format(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" font-family="Helvetica, Arial, sans-serif" font-size="12">
@@ -203,8 +211,8 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
   }
   const double base = kTop + static_cast<double>(timeline.ranks.size()) * (kRowHeight + kGap) + 16;
   constexpr int kMostTicks = 10;
-  const double step_ms = round_step(timeline.makespan_ms, kMostTicks);
-  const auto num_ticks = static_cast<int>(std::floor(timeline.makespan_ms / step_ms + 1e-9));
+  const double step_ms = round_step(whole_ms, kMostTicks);
+  const auto num_ticks = static_cast<int>(std::floor(whole_ms / step_ms + 1e-9));
   for (int tick = 0; tick <= num_ticks; ++tick) {
     const double at = tick * step_ms;
     svg += fmt::format(
@@ -217,7 +225,7 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
 
 std::string to_terminal(const Timeline& timeline, int columns, bool with_colours) {
   std::string text;
-  const double per_column = timeline.makespan_ms / std::max(1, columns);
+  const double per_column = drawn_ms(timeline) / std::max(1, columns);
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     std::string line = fmt::format("{:>5} ", fmt::format("r{}", rank));
     std::string cells(static_cast<size_t>(columns), ' ');

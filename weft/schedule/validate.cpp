@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include <fmt/format.h>
 
 #include "weft/schedule/cell_table.h"
+#include "weft/schedule/find_deadlock.h"
 #include "weft/schedule/grid.h"
 #include "weft/schedule/row_transfer_checks.h"
 
@@ -25,7 +25,7 @@ class Validator {
   std::optional<ScheduleProblem> run() {
     if (check_encoder_shapes() && check_cells() && check_counts() && check_local_order() && check_encoders() &&
         check_row_transfers() && (!is_lowered_ || check_channels())) {
-      check_progress();
+      problem_ = find_deadlock(schedule_);
     }
     return problem_;
   }
@@ -37,6 +37,9 @@ class Validator {
   }
 
   const Action& at(int32_t rank, size_t position) const { return schedule_.rows[static_cast<size_t>(rank)][position]; }
+  bool runs_on(int32_t encoder, int32_t rank) const {
+    return groups_[static_cast<size_t>(encoder)][static_cast<size_t>(rank)] >= 0;
+  }
   int32_t rank_of(int32_t stage) const { return schedule_.rank_of_stage[static_cast<size_t>(stage)]; }
 
   template <typename F>
@@ -85,6 +88,7 @@ class Validator {
         }
       }
       if (!check_macro_ranges(encoder)) return false;
+      groups_.push_back(groups_of_ranks(encoder, schedule_.num_ranks()));
     }
     return true;
   }
@@ -96,15 +100,16 @@ class Validator {
                   fmt::format("encoder {} lists macro batches for {} microbatches, there are {}", encoder.name,
                               encoder.first_macro.size(), num_microbatches));
     }
-    std::set<int32_t> needed;
+    std::vector<bool> is_needed(static_cast<size_t>(std::max(0, encoder.num_macro_batches)), false);
     for (size_t m = 0; m < num_microbatches; ++m) {
       if (encoder.first_macro[m] < 0 || encoder.end_macro[m] > encoder.num_macro_batches) {
         return fail(0, 0,
                     fmt::format("microbatch {} needs macro batches that encoder {} does not have", m, encoder.name));
       }
-      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) needed.insert(k);
+      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) is_needed[static_cast<size_t>(k)] = true;
     }
-    if (static_cast<int32_t>(needed.size()) == encoder.num_macro_batches) return true;
+    const bool needs_all = std::find(is_needed.begin(), is_needed.end(), false) == is_needed.end();
+    if (needs_all && encoder.num_macro_batches >= 0) return true;
     return fail(0, 0,
                 fmt::format("no microbatch needs some of the {} macro batches of encoder {}", encoder.num_macro_batches,
                             encoder.name));
@@ -119,10 +124,8 @@ class Validator {
       return fail(rank, i, fmt::format("there are only {} macro batches", encoder.num_macro_batches));
     }
     if (!is_encoder_compute(a.kind)) return true;
-    const bool runs_here = std::any_of(encoder.groups.begin(), encoder.groups.end(), [&](const auto& group) {
-      return std::find(group.begin(), group.end(), rank) != group.end();
-    });
-    return runs_here ? true : fail(rank, i, fmt::format("encoder {} does not run on this rank", encoder.name));
+    return runs_on(a.stage, rank) ? true
+                                  : fail(rank, i, fmt::format("encoder {} does not run on this rank", encoder.name));
   }
 
   /// Each action at most once; F and (B or I and W) exactly once.
@@ -234,25 +237,41 @@ class Validator {
     });
   }
 
+  /// What one rank has run of an encoder.
+  struct EncoderRow {
+    std::vector<Action> order;
+    std::vector<uint8_t> done;  ///< by macro batch: a bit for EF and one for EB
+    int64_t live = 0;           ///< EF without their EB
+  };
+
+  static uint8_t bit_of(ActionKind kind) { return kind == ActionKind::kEncodeForward ? 1 : 2; }
+
   /// Encoder actions: each once per macro batch on every rank that runs the encoder, EB after EF, and the ranks of a
   /// group in the same order.
   bool check_encoders() {
-    std::vector<std::vector<std::vector<Action>>> orders(schedule_.rows.size());
-    for (auto& of_rank : orders) of_rank.resize(schedule_.encoders.size());
+    std::vector<std::vector<EncoderRow>> rows(schedule_.encoders.size());
+    for (size_t e = 0; e < rows.size(); ++e) {
+      rows[e].resize(schedule_.rows.size());
+      const ScheduledEncoder& encoder = schedule_.encoders[e];
+      for (int32_t rank = 0; rank < schedule_.num_ranks(); ++rank) {
+        if (runs_on(static_cast<int32_t>(e), rank))
+          rows[e][static_cast<size_t>(rank)].done.assign(static_cast<size_t>(encoder.num_macro_batches), 0);
+      }
+    }
     const bool fine = for_each([&](int32_t rank, size_t i, const Action& a) {
       if (!is_encoder_compute(a.kind)) return true;
-      auto& order = orders[static_cast<size_t>(rank)][static_cast<size_t>(a.stage)];
-      const auto comes = [&](ActionKind kind) {
-        return std::find(order.begin(), order.end(), Action{kind, a.stage, a.microbatch}) != order.end();
-      };
-      if (comes(a.kind)) return fail(rank, i, "comes twice");
+      EncoderRow& row = rows[static_cast<size_t>(a.stage)][static_cast<size_t>(rank)];
+      uint8_t& done = row.done[static_cast<size_t>(a.microbatch)];
+      if ((done & bit_of(a.kind)) != 0) return fail(rank, i, "comes twice");
       const bool is_backward = a.kind == ActionKind::kEncodeBackward;
-      if (is_backward && !comes(ActionKind::kEncodeForward)) return fail(rank, i, "runs before its forward");
+      if (is_backward && done == 0) return fail(rank, i, "runs before its forward");
       if (is_backward && !schedule_.encoders[static_cast<size_t>(a.stage)].is_trained) {
         return fail(rank, i, "is a backward of a frozen encoder");
       }
-      order.push_back(a);
-      return check_live(rank, i, a, order);
+      done = static_cast<uint8_t>(done | bit_of(a.kind));
+      row.order.push_back(a);
+      row.live += is_backward ? -1 : 1;
+      return check_live(rank, i, a, row.live);
     });
     if (!fine) return false;
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
@@ -260,13 +279,13 @@ class Validator {
       const size_t expected = static_cast<size_t>(encoder.num_macro_batches) * (encoder.is_trained ? 2 : 1);
       for (const auto& group : encoder.groups) {
         for (const int32_t rank : group) {
-          const auto& order = orders[static_cast<size_t>(rank)][e];
+          const auto& order = rows[e][static_cast<size_t>(rank)].order;
           const size_t end = schedule_.rows[static_cast<size_t>(rank)].size();
           if (order.size() != expected) {
             return fail(rank, end,
                         fmt::format("runs {} of the {} actions of encoder {}", order.size(), expected, encoder.name));
           }
-          if (order != orders[static_cast<size_t>(group.front())][e]) {
+          if (order != rows[e][static_cast<size_t>(group.front())].order) {
             return fail(
                 rank, end,
                 fmt::format("runs encoder {} in another order than rank {} of its group", encoder.name, group.front()));
@@ -283,12 +302,9 @@ class Validator {
   }
 
   /// No more macro batches between EF and EB than the encoder allows.
-  bool check_live(int32_t rank, size_t i, const Action& a, const std::vector<Action>& order) {
+  bool check_live(int32_t rank, size_t i, const Action& a, int64_t live) {
     const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
     if (encoder.live_macro_batches == 0 || !encoder.keeps_activations()) return true;
-    const auto is_forward = [](const Action& done) { return done.kind == ActionKind::kEncodeForward; };
-    const auto forwards = std::count_if(order.begin(), order.end(), is_forward);
-    const auto live = 2 * forwards - static_cast<std::ptrdiff_t>(order.size());
     if (live <= encoder.live_macro_batches) return true;
     return fail(rank, i,
                 fmt::format("makes {} macro batches alive, encoder {} may have {}", live, encoder.name,
@@ -316,13 +332,6 @@ class Validator {
     }
   }
 
-  /// The sending stage of a transfer, so that both ends of one have the same key.
-  static Action sent(const Action& a) {
-    if (a.kind == ActionKind::kRecvForward) return {ActionKind::kSendForward, a.stage - 1, a.microbatch};
-    if (a.kind == ActionKind::kRecvBackward) return {ActionKind::kSendBackward, a.stage + 1, a.microbatch};
-    return a;
-  }
-
   /// Transfers exist exactly where a tensor crosses ranks, and both ends of a channel list the same ones in the same
   /// order.
   bool check_channels() {
@@ -330,7 +339,7 @@ class Validator {
     const bool fine = for_each([&](int32_t rank, size_t i, const Action& a) {
       if (!is_transfer(a.kind)) return true;
       const bool is_forward = a.kind == ActionKind::kSendForward || a.kind == ActionKind::kRecvForward;
-      const Action s = sent(a);
+      const Action s = sent_by(a);
       const int32_t other = is_forward ? s.stage + 1 : s.stage - 1;
       if (s.stage < 0 || other < 0 || s.stage >= schedule_.num_stages() || other >= schedule_.num_stages()) {
         return fail(rank, i, "has no stage at its other end");
@@ -378,184 +387,8 @@ class Validator {
     return true;
   }
 
-  /// Plays the rows with unbuffered channels: a SEND and its RECV happen together, an encoder action on the ranks of
-  /// its group together, everything else when its inputs exist.
-  bool check_progress() {
-    next_.assign(schedule_.rows.size(), 0);
-    forward_ = gradient_ = CellTable<uint8_t>(schedule_, 0);
-    encoded_.assign(schedule_.encoders.size(), {});
-    for (size_t e = 0; e < encoded_.size(); ++e)
-      encoded_[e].assign(static_cast<size_t>(schedule_.encoders[e].num_macro_batches), 0);
-    unread_ = encoded_;
-    for (int32_t m = 0; m < schedule_.num_microbatches; ++m) count_needs(unread_, m, 1);
-    without_gradient_ = unread_;
-    sent_rows_ = sent_gradients_ = encoded_;
-    bool has_moved = true;
-    while (has_moved) {
-      has_moved = false;
-      for (int32_t rank = 0; rank < schedule_.num_ranks(); ++rank) {
-        while (step(rank)) has_moved = true;
-      }
-    }
-    for (int32_t rank = 0; rank < schedule_.num_ranks(); ++rank) {
-      if (here(rank) != nullptr)
-        return fail(rank, next_[static_cast<size_t>(rank)], "waits for ever: the rows deadlock");
-    }
-    return true;
-  }
-
-  const Action* here(int32_t rank) const {
-    const auto& row = schedule_.rows[static_cast<size_t>(rank)];
-    return next_[static_cast<size_t>(rank)] < row.size() ? &row[next_[static_cast<size_t>(rank)]] : nullptr;
-  }
-
-  bool step(int32_t rank) {
-    const Action* a = here(rank);
-    if (a == nullptr) return false;
-    if (is_encoder_compute(a->kind)) return step_encoder(rank, *a);
-    if (is_row_transfer(a->kind)) return step_rows(rank, *a);
-    if (is_encoder_transfer(a->kind)) return step_encoded(rank, *a);
-    if (is_transfer(a->kind)) {
-      const Channel channel = channel_of(*a);
-      const int32_t peer = channel.from == rank ? channel.to : channel.from;
-      const Action* b = here(peer);
-      if (b == nullptr || !is_transfer(b->kind) || is_send(a->kind) == is_send(b->kind) || sent(*a) != sent(*b))
-        return false;
-      ++next_[static_cast<size_t>(peer)];
-    } else if (a->kind == ActionKind::kForward) {
-      const bool is_entry = a->stage == schedule_.entry_stage;
-      if (a->stage > 0 && forward_.at(a->stage - 1, a->microbatch) == 0) return false;
-      if (is_entry && !is_encoded(a->microbatch)) return false;
-      forward_.at(a->stage, a->microbatch) = 1;
-      if (is_entry) count_needs(unread_, a->microbatch, -1);
-    } else if (makes_gradient(a->kind)) {
-      if (a->stage + 1 < schedule_.num_stages() && gradient_.at(a->stage + 1, a->microbatch) == 0) return false;
-      gradient_.at(a->stage, a->microbatch) = 1;
-      if (a->stage == schedule_.entry_stage) count_needs(without_gradient_, a->microbatch, -1);
-    }
-    ++next_[static_cast<size_t>(rank)];
-    return true;
-  }
-
-  /// Rows and gradients of a macro batch are sent without waiting, and received when all who make them have sent them.
-  bool step_rows(int32_t rank, const Action& a) {
-    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
-    const auto e = static_cast<size_t>(a.stage), k = static_cast<size_t>(a.microbatch);
-    int32_t num_makers = 0;
-    for (int32_t group = 0; group < encoder.num_groups(); ++group) {
-      if (encoder.is_last_stage(group))
-        num_makers += static_cast<int32_t>(encoder.groups[static_cast<size_t>(group)].size());
-    }
-    if (a.kind == ActionKind::kSendRows) ++sent_rows_[e][k];
-    if (a.kind == ActionKind::kSendRowGrads) ++sent_gradients_[e][k];
-    if (a.kind == ActionKind::kRecvRows && sent_rows_[e][k] < num_makers) return false;
-    if (a.kind == ActionKind::kRecvRowGrads && sent_gradients_[e][k] == 0) return false;
-    ++next_[static_cast<size_t>(rank)];
-    return true;
-  }
-
-  /// The same between stages of an encoder's own pipeline: received when all ranks of the sending stage have sent.
-  bool step_encoded(int32_t rank, const Action& a) {
-    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
-    const size_t group = group_of(encoder, rank);
-    if (is_send(a.kind)) {
-      ++num_sent_[{a.kind, a.stage, a.microbatch, group}];
-    } else {
-      const bool is_forward = a.kind == ActionKind::kRecvEncoded;
-      const ActionKind send = is_forward ? ActionKind::kSendEncoded : ActionKind::kSendEncodedGrads;
-      const size_t sender = is_forward ? group - 1 : group + 1;
-      if (num_sent_[{send, a.stage, a.microbatch, sender}] < std::ssize(encoder.groups[sender])) return false;
-    }
-    ++next_[static_cast<size_t>(rank)];
-    return true;
-  }
-
-  static size_t group_of(const ScheduledEncoder& encoder, int32_t rank) {
-    const auto holds_rank = [&](const auto& group) {
-      return std::find(group.begin(), group.end(), rank) != group.end();
-    };
-    return static_cast<size_t>(std::find_if(encoder.groups.begin(), encoder.groups.end(), holds_rank) -
-                               encoder.groups.begin());
-  }
-
-  /// Whether every encoder has run, on all its groups, what the microbatch needs.
-  bool is_encoded(int32_t microbatch) const {
-    for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
-      const ScheduledEncoder& encoder = schedule_.encoders[e];
-      for (int32_t k = encoder.first_macro[static_cast<size_t>(microbatch)];
-           k < encoder.end_macro[static_cast<size_t>(microbatch)]; ++k) {
-        if (encoded_[e][static_cast<size_t>(k)] < encoder.num_groups() / encoder.num_stages) return false;
-      }
-    }
-    return true;
-  }
-
-  bool step_encoder(int32_t rank, const Action& action) {
-    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(action.stage)];
-    const size_t group = group_of(encoder, rank);
-    const bool may_run = action.kind == ActionKind::kEncodeForward ? may_encode(encoder, action, group)
-                                                                   : has_gradient(encoder, action, group);
-    if (!may_run) return false;
-    const bool all_here = std::all_of(encoder.groups[group].begin(), encoder.groups[group].end(), [&](int32_t member) {
-      const Action* theirs = here(member);
-      return theirs != nullptr && *theirs == action;
-    });
-    if (!all_here) return false;
-    for (const int32_t member : encoder.groups[group]) ++next_[static_cast<size_t>(member)];
-    ran_.insert({action.kind, action.stage, action.microbatch, group});
-    if (action.kind == ActionKind::kEncodeForward) {
-      ++num_encoded_[{action.stage, group}];
-      if (encoder.is_last_stage(static_cast<int32_t>(group))) {
-        ++encoded_[static_cast<size_t>(action.stage)][static_cast<size_t>(action.microbatch)];
-      }
-    }
-    return true;
-  }
-
-  /// EF: the encoder's stage before has run, and outputs that nobody has read yet leave room for one more.
-  bool may_encode(const ScheduledEncoder& encoder, const Action& a, size_t group) {
-    if (!encoder.is_first_stage(static_cast<int32_t>(group)) &&
-        !ran_.contains({a.kind, a.stage, a.microbatch, group - 1}))
-      return false;
-    if (encoder.live_macro_batches == 0 || encoder.keeps_activations()) return true;
-    const auto& unread = unread_[static_cast<size_t>(a.stage)];
-    const auto num_read = static_cast<int32_t>(std::count(unread.begin(), unread.end(), 0));
-    return num_encoded_[{a.stage, group}] - num_read < encoder.live_macro_batches;
-  }
-
-  /// EB: every gradient has come back, or the encoder's next stage has sent its own.
-  bool has_gradient(const ScheduledEncoder& encoder, const Action& a, size_t group) const {
-    if (encoder.is_last_stage(static_cast<int32_t>(group))) {
-      return without_gradient_[static_cast<size_t>(a.stage)][static_cast<size_t>(a.microbatch)] == 0;
-    }
-    return ran_.contains({a.kind, a.stage, a.microbatch, group + 1});
-  }
-
-  /// Adds to the count of each macro batch that a microbatch needs.
-  void count_needs(std::vector<std::vector<int32_t>>& counts, int32_t microbatch, int32_t change) const {
-    for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
-      const ScheduledEncoder& encoder = schedule_.encoders[e];
-      const auto m = static_cast<size_t>(microbatch);
-      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k)
-        counts[e][static_cast<size_t>(k)] += change;
-    }
-  }
-
-  // The state of check_progress: how far each row is, and what exists.
-  std::vector<size_t> next_;
-  CellTable<uint8_t> forward_;
-  CellTable<uint8_t> gradient_;
-  std::vector<std::vector<int32_t>> encoded_;  // per encoder and macro batch: replicas that have run it
-  std::vector<std::vector<int32_t>> unread_,
-      without_gradient_;  // the same: microbatches whose entry stage has yet to run F, and B or I
-  std::vector<std::vector<int32_t>> sent_rows_, sent_gradients_;  // the same: ranks that have sent them
-  std::map<std::tuple<ActionKind, int32_t, int32_t, size_t>, int32_t>
-      num_sent_;  // inside encoders' pipelines, by kind, encoder, macro batch and group: ranks that have sent
-  std::set<std::tuple<ActionKind, int32_t, int32_t, size_t>>
-      ran_;                                                    // encoder actions: kind, encoder, macro batch, group
-  std::map<std::pair<int32_t, size_t>, int32_t> num_encoded_;  // per encoder and group
-
   const Schedule& schedule_;
+  std::vector<std::vector<int32_t>> groups_;  ///< by encoder and rank
   bool is_lowered_ = false;
   std::optional<ScheduleProblem> problem_;
 };

@@ -13,9 +13,9 @@ Result<std::vector<MemorySplit>> memory_of_ranks(const Plan& plan) {
   std::vector<MemorySplit> ranks(static_cast<size_t>(plan.world_size));
   // Gives the ranks of a module, by their place along pp, the memory of the rows from a first one on.
   const auto fill = [&](size_t module, size_t first_row) {
-    for (const int64_t rank : plan.modules[module].ranks)
-      ranks[static_cast<size_t>(rank)] =
-          rows[first_row + static_cast<size_t>(rank_groups(plan, module, rank)->place.pp)];
+    const Mesh mesh = legal_mesh_of(plan.modules[module]);
+    for (const int64_t rank : mesh.ranks())
+      ranks[static_cast<size_t>(rank)] = rows[first_row + static_cast<size_t>(place_in(mesh, rank).pp)];
   };
   fill(plan.modules.size() - 1, 0);
   // Encoders on ranks of their own have the rows behind the llm's, in the plan's order.

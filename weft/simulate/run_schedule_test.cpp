@@ -252,10 +252,13 @@ TEST(PipelineCosts, WrongShapesAndTimesNameTheField) {
   const std::string rest = R"("backward_input_ms": 1, "backward_weight_ms": 1)";
   EXPECT_EQ(costs_finding("{" + rest + "}"),
             "c.json: forward_ms: is missing. Give a number, an array per stage, or a matrix [stage][microbatch].");
-  EXPECT_EQ(costs_finding("{\"forward_ms\": [1, 2, 3], " + rest + "}"),
-            "c.json: forward_ms: has 3 entries, but there are 2 stages");
+  EXPECT_EQ(
+      costs_finding("{\"forward_ms\": [1, 2, 3], " + rest + "}"),
+      "c.json: forward_ms: has 3 entries, but the schedule has 2 stages. Give one a stage, or a single number for "
+      "all of them.");
   EXPECT_EQ(costs_finding("{\"forward_ms\": [[1, 2, 3], [4, 5]], " + rest + "}"),
-            "c.json: forward_ms[1]: has 2 entries, but there are 3 microbatches");
+            "c.json: forward_ms[1]: has 2 entries, but the schedule has 3 microbatches. Give one a microbatch, or a "
+            "single number a stage.");
   EXPECT_EQ(costs_finding("{\"forward_ms\": [[1, 2, 3], 4], " + rest + "}"),
             "c.json: forward_ms[1]: numbers and arrays are mixed, all entries must be of one kind");
   EXPECT_EQ(costs_finding("{\"forward_ms\": [1, -2], " + rest + "}"),

@@ -36,7 +36,7 @@ class RowWalk {
       place_ = groups->place;
       routed_place_ = std::find(groups->routed.begin(), groups->routed.end(), rank) - groups->routed.begin();
       stages_.resize(static_cast<size_t>(schedule.num_stages()));
-      for (const StageContent& content : stages_of(plan, module, *groups)) {
+      for (const StageContent& content : stages_of(plan, module, groups->place)) {
         stages_[static_cast<size_t>(content.stage())] =
             std::make_unique<StageWalk>(plan, module, places_, content, count_);
       }
@@ -98,7 +98,7 @@ class RowWalk {
     encoder.bridge = BridgeWalk::make(plan_, load_, module, rank, count_, flights_);
     const std::optional<RankGroups> groups = rank_groups(plan_, module, rank);
     if (!groups) return;
-    const std::vector<StageContent> contents = stages_of(plan_, module, *groups);
+    const std::vector<StageContent> contents = stages_of(plan_, module, groups->place);
     encoder.here =
         std::make_unique<EncoderWalk>(kind,
                                       EncoderWalk::Settings{.module = module,
