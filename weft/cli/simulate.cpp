@@ -33,12 +33,12 @@ std::optional<Error> find_too_many_samples(const Plan& plan, std::optional<int64
   const int64_t samples = plan.workload.global_batch_samples;
   if (!has_distributions(plan.workload) || batches <= kMostDrawnSamples / samples) return std::nullopt;
   const int64_t most = kMostDrawnSamples / samples;
-  return Error{
-      .source = "--batches",
-      .problem = fmt::format("{} {} of {} samples, more than {} in all", asked ? "makes" : "is not given, which makes",
-                             counted(batches, "batch"), with_commas(samples), with_commas(kMostDrawnSamples)),
-      .advice = fmt::format("Give {}: with 0 the mean batch alone is simulated.",
-                            most > 0 ? fmt::format("at most {}", most) : "0")};
+  return Error{.source = "--batches",
+               .problem = fmt::format("{} {} of {} samples, more than {} in all",
+                                      asked ? "makes" : "is not given, and the plan makes", counted(batches, "batch"),
+                                      with_commas(samples), with_commas(kMostDrawnSamples)),
+               .advice = fmt::format("Give {}: with 0 the mean batch alone is simulated.",
+                                     most > 0 ? fmt::format("at most {}", most) : "0")};
 }
 
 /// What each rank's host holds on top while a checkpoint is saved beside the next steps; null with offload, which is

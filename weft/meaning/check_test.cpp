@@ -228,9 +228,9 @@ TEST(CheckPlan, HeadsBoundUlyssesAndARingTakesTheRest) {
 
 TEST(CheckPlan, SchedulesMustFitTheirChunks) {
   EXPECT_EQ(findings_with("qwen3-8b_zb_v_pp4", "/schedule/name", "1f1b"),
-            "modules.llm.vpp: is 2, but 1f1b has one chunk a rank\n");
+            "modules.llm.vpp: is 2, but 1f1b has one chunk a rank; set it to 1, or use interleaved_1f1b\n");
   EXPECT_EQ(findings_with("qwen2-vl-7b_inline", "/schedule/name", "zb_v"),
-            "modules.llm.vpp: is 1, but zb_v has exactly 2 chunks a rank\n");
+            "modules.llm.vpp: is 1, but zb_v has exactly 2 chunks a rank; set it to 2\n");
 }
 
 TEST(CheckPlan, AnInlineEncoderEndsBeforeTheLlmTakesItsOutput) {

@@ -1,6 +1,7 @@
 #include "weft/meaning/plan_schedule.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -20,6 +21,14 @@ namespace {
 
 Error bad_field(std::string field, std::string problem) {
   return {.field = std::move(field), .problem = std::move(problem)};
+}
+
+/// Problem and next step in one, as violations of plans have them: "is 0; set it to 1, or use 1f1b".
+std::string with_advice(const Error& error) {
+  if (error.advice.empty()) return error.problem;
+  std::string advice = error.advice.substr(0, error.advice.size() - (error.advice.ends_with('.') ? 1 : 0));
+  advice.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(advice.front())));
+  return fmt::format("{}; {}", error.problem, advice);
 }
 
 std::string field_of(const ModulePlan& module, const char* name) {
@@ -211,7 +220,7 @@ Result<Schedule> pipeline_schedule(const Plan& plan) {
   if (!pipeline) {
     const std::string& what = pipeline.error().source;
     return bad_field(what == "microbatches" ? "schedule.microbatches" : "modules.llm." + what,
-                     pipeline.error().problem);
+                     with_advice(pipeline.error()));
   }
   pipeline->entry_stage = llm_entry_stage(plan);
   return pipeline;
