@@ -172,8 +172,15 @@ TEST(Describe, NamesThatAreNotUtf8StillGiveValidJson) {
   const TemporaryFolder folder;
   const std::string good =
       R"({"model_type": "llama", "vocab_size": 10, "intermediate_size": 8, "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2})";
-  const Json json = describe_json({"--model", folder.write("na\xffme.json", good)});
-  EXPECT_EQ(json["model"]["name"], "na\xef\xbf\xbdme");
+  const std::filesystem::path named = folder.path() / "na\xffme";
+  std::filesystem::create_directory(named);
+  EXPECT_EQ(write_file(named / "config.json", good), std::nullopt);
+  const ProgramRun run = wait_for(start_command(
+      {"/bin/sh", "-c", R"(cd "$1" && exec "$0" describe --model . --json)", build_tree() / "weft", named},
+      folder.path()));
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(Json::parse(run.out)["model"]["name"], "na\xef\xbf\xbdme");
+  expect_refused({"describe", "--model", named}, {"is not UTF-8", "has to be renamed"});
 }
 
 TEST(Describe, AModelWhoseFileHasNoNameOfOneLineIsShownInOne) {

@@ -76,16 +76,23 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
   effort.time_limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
   effort.stop = options.stop;
   const Deadline deadline(effort.start + effort.time_limit, options.stop);
+  const auto is_stopped = [&] { return options.stop != nullptr && options.stop->load(); };
+  const Error interrupted{.kind = ErrorKind::kJob,
+                          .problem = "was interrupted before a placement was found",
+                          .advice = "Let it run longer."};
   SolverShape shape(std::move(schedule));
   double most_ms = kInfinity;
   if (costs.has_memory_limit()) {
-    WEFT_TRY(most_ms, makespan_with_all_recomputed(costs, shape, deadline));
+    const Result<double> most = makespan_with_all_recomputed(costs, shape, deadline);
+    if (!most) return is_stopped() ? interrupted : most.error();
+    most_ms = *most;
   }
   ChainSource source(costs, shape.in_flight,
                      costs.shape.vpp > 1 ? RecomputeOptions::kPareto : RecomputeOptions::kLeast);
-  WEFT_TRY(const StageOptions stage_options,
-           StageOptions::make(source,
-                              {.below_ms = most_ms, .microbatches = costs.shape.microbatches, .deadline = deadline}));
+  const Result<StageOptions> listed =
+      StageOptions::make(source, {.below_ms = most_ms, .microbatches = costs.shape.microbatches, .deadline = deadline});
+  if (!listed) return is_stopped() ? interrupted : listed.error();
+  const StageOptions& stage_options = *listed;
   const std::vector<double> limits(costs.has_memory_limit() ? shape.moments.size() : 0, costs.memory_gib);
   const SolvedChain solved = solve_chain(shape, stage_options, limits, kInfinity, effort);
   if (solved.is_too_large) {
@@ -95,12 +102,7 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
                                         with_commas(costs.num_blocks()), with_commas(source.num_stages())),
                  .advice = "Take several layers as one block, or fewer stages."};
   }
-  const bool is_stopped = !solved.is_exhausted && options.stop != nullptr && options.stop->load();
-  if (solved.best.empty() && is_stopped) {
-    return Error{.kind = ErrorKind::kJob,
-                 .problem = "was interrupted before a placement was found",
-                 .advice = "Let it run longer."};
-  }
+  if (solved.best.empty() && !solved.is_exhausted && is_stopped()) return interrupted;
   if (solved.best.empty()) {
     return explain_no_placement(
         costs, shape.schedule,
@@ -110,7 +112,7 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
   WEFT_CHECK(std::abs(balance.makespan_ms - solved.best_ms) <= 1e-9 * balance.makespan_ms,
              "the search found {} ms, the simulator {} ms", solved.best_ms, balance.makespan_ms);
   balance.is_optimal = solved.is_exhausted;
-  balance.is_stopped = is_stopped;
+  balance.is_stopped = !solved.is_exhausted && is_stopped();
   balance.bound_ms = balance.is_optimal ? balance.makespan_ms : solved.bound_ms;
   balance.num_simulated = solved.num_simulated;
   balance.num_paths = static_cast<int64_t>(shape.paths.size());
