@@ -142,9 +142,9 @@ std::vector<Axis> read_axes(Fields& fields, std::string_view key) {
   std::vector<Axis> axes;
   const Json* mesh = fields.raw(key);
   if (mesh == nullptr) return axes;
-  constexpr const char* kAdvice = "Write it like '{tp: 8, dp: 4}'.";
+  constexpr const char* kMeshAdvice = "Write it like '{tp: 8, dp: 4}'.";
   if (!mesh->is_object()) {
-    fields.complain(key, fmt::format("is {}, expected are axes with their sizes", describe_value(*mesh)), kAdvice);
+    fields.complain(key, fmt::format("is {}, expected are axes with their sizes", describe_value(*mesh)), kMeshAdvice);
     return axes;
   }
   for (const auto& [axis, size] : mesh->items()) {
@@ -155,7 +155,7 @@ std::vector<Axis> read_axes(Fields& fields, std::string_view key) {
       fields.complain(key,
                       fmt::format("has {} for the axis {}, expected is a whole number from 1 to {}",
                                   describe_value(size), in_quotes(axis), with_commas(AxisGrid::kMostPositions)),
-                      kAdvice);
+                      kMeshAdvice);
       return {};
     }
     axes.push_back({axis, size.get<int64_t>()});
