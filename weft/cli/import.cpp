@@ -20,6 +20,7 @@
 #include "weft/exchange/file_difference.h"
 #include "weft/exchange/settings_edit.h"
 #include "weft/exchange/yaml_text.h"
+#include "weft/meaning/training_ranges.h"
 #include "weft/plan/plan_json.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -101,7 +102,7 @@ Result<ImportRequest> request_of(const ImportOptions& options) {
   }
   WEFT_TRY(request.nodes, count_of("--nodes", options.nodes, kMostNodes));
   WEFT_TRY(request.devices_per_node, count_of("--devices-per-node", options.devices_per_node, kMostDevicesPerNode));
-  WEFT_TRY(request.steps, count_of("--steps", options.steps, 1'000'000'000));
+  WEFT_TRY(request.steps, count_of("--steps", options.steps, kStepRange.max));
   request.version = options.version.value_or("");
   request.is_lenient = options.is_lenient;
   return request;

@@ -95,8 +95,8 @@ std::optional<Error> RecordList::find_items(uint64_t begin) {
   bool in_text = false, is_escaped = false, is_item = false;
   uint64_t item = 0, item_end = 0;
   const auto broken_at = [&](uint64_t place, std::string_view problem) {
-    return broken_set(path_, fmt::format("{} at byte {}, after {}", problem, place,
-                                         counted(std::ssize(places_), "record")));
+    return broken_set(path_,
+                      fmt::format("{} at byte {}, after {}", problem, place, counted(std::ssize(places_), "record")));
   };
   uint64_t offset = begin;
   for (; read_block(offset, block); offset += block.size()) {

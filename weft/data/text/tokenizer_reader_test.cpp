@@ -29,8 +29,7 @@ class TokenizerReader : public testing::Test {
     EXPECT_NE(found.find(part), std::string::npos) << part << " in: " << found;
   }
 
-  const Document document_ =
-      *read_document(source_tree() / "tests/parity/text/qwen2_form/tokenizer.json", kFileLimits);
+  const Document document_ = *read_document(source_tree() / "tests/parity/text/qwen2_form/tokenizer.json", kFileLimits);
 };
 
 Json& split(Json& file) {
