@@ -33,11 +33,32 @@ int digit_of(char c, int base) {
   return c == '@' ? 62 : c == '_' ? 63 : 64;
 }
 
-bool is_arithmetic_name_letter(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
 }  // namespace
+
+std::vector<std::string> assigned_names(std::string_view text) {
+  std::vector<std::string> names;
+  std::string before;  // the operator in front
+  for (size_t at = 0; at < text.size();) {
+    if (!is_name_letter(text[at])) {
+      if (std::isspace(static_cast<unsigned char>(text[at])) == 0) before += text[at];
+      ++at;
+      continue;
+    }
+    const size_t begin = at;
+    while (at < text.size() && is_name_letter(text[at])) ++at;
+    const size_t next = std::min(text.find_first_not_of(" \t\n", at), text.size());
+    const std::string_view behind = text.substr(next, 3);
+    const size_t equals = behind.find('=');
+    const bool is_set = (equals == 0 && !behind.starts_with("==")) ||
+                        (equals != std::string_view::npos && equals > 0 &&
+                         std::string_view("*/%+-&^|<>").find(behind[equals - 1]) != std::string_view::npos);
+    if (is_set || behind.starts_with("++") || behind.starts_with("--") || behind.starts_with("[") ||
+        before.ends_with("++") || before.ends_with("--"))
+      names.emplace_back(text.substr(begin, at - begin));
+    before.clear();
+  }
+  return names;
+}
 
 ShellNumber ShellArithmetic::value() {
   return list();
@@ -143,7 +164,7 @@ ShellNumber ShellArithmetic::unary() {
     size_t ahead = 2;
     while (std::isspace(static_cast<unsigned char>(reader_.peek(ahead))) != 0) ++ahead;
     const char c = reader_.peek(ahead);
-    if (!is_arithmetic_name_letter(c) || std::isdigit(static_cast<unsigned char>(c)) != 0) break;
+    if (!is_name_letter(c) || std::isdigit(static_cast<unsigned char>(c)) != 0) break;
     reader_.take(step);
     skip();
     const Name name = read_name();
@@ -182,7 +203,7 @@ ShellNumber ShellArithmetic::primary() {
   }
   if (std::isdigit(static_cast<unsigned char>(c)) != 0) {
     MarkedText text;
-    while (is_arithmetic_name_letter(reader_.peek()) || reader_.peek() == '#' || reader_.peek() == '@')
+    while (is_name_letter(reader_.peek()) || reader_.peek() == '#' || reader_.peek() == '@')
       text.add(reader_.next(), reader_.here());
     if (text.text.back() == '#' && reader_.peek() == '$') text.add(quoted_text());  // 10#$N
     return number(text);
@@ -204,7 +225,7 @@ MarkedText ShellArithmetic::quoted_text() {
 
 ShellArithmetic::Name ShellArithmetic::read_name() {
   Name name;
-  while (is_arithmetic_name_letter(reader_.peek())) name.text += reader_.next();
+  while (is_name_letter(reader_.peek())) name.text += reader_.next();
   if (!name.text.empty() && reader_.peek() == '[') {
     reader_.next();
     name.is_item = true;

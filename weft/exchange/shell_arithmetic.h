@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "weft/exchange/shell_variables.h"
 
@@ -16,6 +17,9 @@ struct ShellNumber {
   int64_t value = 0;
   std::string unknown;
 };
+
+/// The names that an expression may set, by the operators beside them.
+std::vector<std::string> assigned_names(std::string_view text);
 
 /// An expression inside $(( )), by precedence, with its assignments. Names are variables with or without a dollar. What
 /// a shell would wrap around at 64 bits is a problem.

@@ -26,6 +26,13 @@ std::string numbered(const std::string& name, size_t count) {
   return all;
 }
 
+/// A9=$A8, A8=$A7 and so on: something that A0 becomes needs as many rounds of a loop.
+std::string copies_backwards(size_t count) {
+  std::string all;
+  for (size_t i = count; i > 0; --i) all += "A" + std::to_string(i) + "=$A" + std::to_string(i - 1) + "\n";
+  return all;
+}
+
 struct HugeScript {
   const char* what;
   std::string text;
@@ -64,6 +71,9 @@ std::vector<HugeScript> huge_scripts() {
       {"flags of a declaration", "declare" + times(kMiB, " -x")},
       {"names of a for", "for i in" + times(kMiB, " a") + "; do :; done\n"},
       {"steps of a for", "for ((" + times(kMiB, "i++,") + "; ; )); do :; done\n"},
+      {"loops inside each other", times(45, "for i in 1; do A=$B; B=x$A\n") + times(45, "done\n")},
+      {"loops that change one more variable each round",
+       "for i in 1; do\n" + copies_backwards(100'000) + "A0=x\ndone\n"},
       {"signs", "x $((" + std::string(4 * kMiB, '-') + "1))\n"},
       {"short commands", times(kMiB, "x;x\n")},
       {"short assignments", times(kMiB, "A=1\n")},

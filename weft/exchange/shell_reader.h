@@ -1,7 +1,10 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "weft/exchange/shell_script.h"
 #include "weft/exchange/shell_variables.h"
@@ -23,25 +26,41 @@ class ShellReader {
   Truth pipeline();
   Truth statement();
   Truth simple_command();
+  void redirections();
+  void sub_script(std::string_view text, uint32_t file, bool keeps_places);
+
+  // Statements inside others: shell_blocks.cpp.
   Truth if_statement();
-  Truth loop(bool is_for);
+  enum class Loop { kFor, kWhile, kUntil };  ///< `select` is a kFor, too
+  Truth loop(Loop kind);
+  /// Reads a loop from behind its first word to in front of its last. Whether a further round may change more.
+  bool round(Loop kind, Place place, const std::string& why, bool is_first);
+  std::vector<std::string> names_of_for();
   Truth case_statement();
-  Truth double_brackets();
   Truth clause_fits(const MarkedText& subject);
   Truth function_body(const std::string& name);
-  void redirections();
+  Truth double_brackets();
+  /// Runs statements of which it is not known whether they are. Whether a variable is other than it was.
+  template <typename Body>
+  bool maybe(const std::string& why, Body body) {
+    if (is_dry_) {
+      body();
+      return false;
+    }
+    variables_.open();
+    body();
+    return unite({}, why);
+  }
+  // A part of the script whose changes may be taken back: as ShellEnvironment's, and what they cost is counted.
+  void keep();
+  ShellEnvironment::Changes take_back();
+  bool unite(const ShellEnvironment::Changes& others, const std::string& why);
+
+  // Assignments: shell_assignment.cpp.
   /// NAME=..., which `declare -i` makes a number of.
   bool take_assignment(bool is_integer = false);
   /// The number that a text is worth, added to `base`; `doubt` is why it may be a text after all.
   MarkedText as_integer(const MarkedText& text, const ShellValue* base, const std::string& doubt);
-  void sub_script(std::string_view text, uint32_t file, bool keeps_places);
-  /// Runs statements of which it is not known whether they are.
-  template <typename Body>
-  void maybe(const std::string& why, Body body);
-  // A part of the script whose changes may be taken back: as ShellEnvironment's, and what they cost is counted.
-  void keep();
-  ShellEnvironment::Changes take_back();
-  void unite(const ShellEnvironment::Changes& others, const std::string& why);
 
   // Commands that change variables: shell_builtins.cpp.
   Truth run_command(std::vector<MarkedText>& words, Place place);

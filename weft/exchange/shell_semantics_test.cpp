@@ -121,6 +121,9 @@ constexpr ShellCase kShellCases[] = {
     {"N=4; ((N > 5)) || N=8", "8"},
     {"N=4; if ((N == 4)); then N=8; fi", "8"},
     {"N=4; while ((N > 9)); do N=8; done", "4"},
+    {"M=a; N=4; for i in a b; do if [ $M = b ]; then N=8; fi; X=$i; done", "4"},
+    {"X=0; N=4; until [ $X = 0 ]; do N=8; done", "4"},
+    {"N=4; for i in a b; do A=$(true <<EOF\nN=8\nEOF\n); N=4; done", "4"},
     {"N=4; true && N=8 || N=2", "8"},
     {"N=4; ! true || N=8", "8"},
     {"N=\"\"; N=${N:-4}", "4"},
@@ -172,6 +175,25 @@ TEST(ShellSemantics, WhatIsNotComputedIsNotKnown) {
   EXPECT_EQ(doubt("N=(4); ((N[0]++))"), "an item that line 1 sets");
   EXPECT_EQ(doubt("N=1; while getopts n: opt; do N=$OPTARG; done"), "is 1");
   EXPECT_EQ(doubt("N=1; while getopts n: opt; do N=$OPTARG; done", {{"1", "-n"}, {"2", "8"}}), "the loop in line 1");
+}
+
+TEST(ShellSemantics, LaterRoundsOfALoopReadWhatEarlierOnesChanged) {
+  EXPECT_EQ(doubt("X=4; N=4; for i in 1 2; do N=$X; X=8; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("F=0; N=4; for i in 1 2; do if [ $F = 1 ]; then N=8; fi; F=1; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("A=4; B=4; C=4; N=4; while [ -f x ]; do N=$C; C=$B; B=$A; A=8; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("X=4; N=4\nfor i in 1 2; do\nfor j in 1 2; do N=$X; done\nX=8\ndone"), "the loop in line 2");
+  EXPECT_EQ(doubt("X=0; N=4; until [ $X = 1 ]; do N=8; X=1; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("N=4; M=4; while read -r M; do N=$M; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("N=4; while N=$M; [ -f x ]; do M=8; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("declare -i N=4; for i in 1 2; do N+=0; done"), "is 4");
+}
+
+TEST(ShellSemantics, CommandsOfALoopAreReadOnce) {
+  const std::vector<SettingsFile> files = {{"run.sh", "X=4\nfor i in 1 2; do\nrun $X\nX=8\ndone\nend\n"}};
+  const auto commands = read_script(files);
+  ASSERT_TRUE(commands.ok()) << commands.error().message();
+  ASSERT_EQ(commands->size(), 2u);
+  EXPECT_EQ(commands->front().words.back().text, "4");
 }
 
 TEST(ShellSemantics, WhatBashRefusesIsRefused) {

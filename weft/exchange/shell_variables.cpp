@@ -31,9 +31,13 @@ void MarkedText::add(const MarkedText& other) {
   if (unknown.empty()) unknown = other.unknown;
 }
 
+bool is_name_letter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
 bool is_variable_name(std::string_view word) {
   return !word.empty() && std::isdigit(static_cast<unsigned char>(word.front())) == 0 &&
-         std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+         std::all_of(word.begin(), word.end(), is_name_letter);
 }
 
 MarkedText joined(const std::vector<MarkedText>& fields, Place place) {
@@ -129,12 +133,15 @@ ShellEnvironment::Changes ShellEnvironment::take_back() {
   return changes;
 }
 
-void ShellEnvironment::unite(const Changes& others, const std::string& why) {
-  std::vector<std::pair<std::string, bool>> differ;  // and whether it is an array
+bool ShellEnvironment::unite(const Changes& others, const std::string& why) {
+  std::vector<std::pair<std::string, ShellValue>> differ;
+  bool is_new = false;
   const auto compare = [&](const std::string& name, const std::optional<ShellValue>& other) {
     const ShellValue* now = find(name);
     const bool is_same = now == nullptr || !other ? now == nullptr && !other : *now == *other;
-    if (!is_same) differ.emplace_back(name, other ? other->is_array : now->is_array);
+    if (is_same) return;
+    differ.emplace_back(name, ShellValue{.is_array = other ? other->is_array : now->is_array, .unknown = why});
+    is_new |= !other || *other != differ.back().second;
   };
   for (const auto& [name, old] : before_.back()) {
     const auto other = others.find(name);
@@ -144,7 +151,8 @@ void ShellEnvironment::unite(const Changes& others, const std::string& why) {
     if (!before_.back().contains(name)) compare(name, value);
   }
   keep();
-  for (const auto& [name, is_array] : differ) set(name, {.is_array = is_array, .unknown = why});
+  for (auto& [name, value] : differ) set(name, std::move(value));
+  return is_new;
 }
 
 }  // namespace weft

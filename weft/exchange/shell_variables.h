@@ -48,6 +48,7 @@ struct ShellValue {
   bool operator==(const ShellValue&) const = default;
 };
 
+bool is_name_letter(char c);
 bool is_variable_name(std::string_view word);
 /// A text of several fields, with spaces between them.
 MarkedText joined(const std::vector<MarkedText>& fields, Place place);
@@ -76,8 +77,9 @@ class ShellEnvironment {
   void open();          ///< a part begins whose changes may be taken back
   void keep();          ///< it ends, and what it changed stays
   Changes take_back();  ///< it ends, and it did not happen; what it would have changed
-  /// It ends, and either it happened or what changed `others`: where these differ, the variable is not known.
-  void unite(const Changes& others, const std::string& why);
+  /// It ends, and either it happened or what changed `others`: where these differ, the variable is not known. Whether
+  /// any variable is other than it was when the part began.
+  bool unite(const Changes& others, const std::string& why);
   size_t num_changes() const { return before_.empty() ? 0 : before_.back().size(); }
 
  private:

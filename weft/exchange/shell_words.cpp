@@ -18,10 +18,6 @@ constexpr int kDeepest = 100;
 /// What a word or a variable costs beside its letters, counted in letters: it takes more than a hundred bytes.
 constexpr size_t kWorkOfField = 64;
 
-bool is_name_letter(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-}
-
 bool ends_word(char c) {
   return c == '\0' || std::string_view(" \t\n\r;&|()<>").find(c) != std::string_view::npos;
 }

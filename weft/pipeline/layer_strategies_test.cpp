@@ -40,8 +40,9 @@ TEST(LayerStrategies, TheUsualChoicesTrainThroughPrograms) {
 
 TEST(LayerStrategies, TheUsualChoicesTrainAsTheLayersOwnCodeDoes) {
   // Where all sums are added up in the order of the layers' own code, bits are the same; else the last ones differ.
+  // Into which place of its sum a product takes a bias is up to the processor's library.
   const std::vector<std::pair<const char*, bool>> fixtures = {
-      {"llama_tied", true}, {"llama_bias", true}, {"qwen3", true}, {"gpt2", false}, {"qwen2_tied", false}};
+      {"llama_tied", true}, {"llama_bias", false}, {"qwen3", true}, {"gpt2", false}, {"qwen2_tied", false}};
   for (const auto& [fixture, has_same_order] : fixtures) {
     for (const bool divides_rows : {false, true}) {
       const TrainingExample example{

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -132,7 +133,7 @@ Arguments behind(const Arguments& arguments, size_t count, TemplateWork& work) {
   return rest;
 }
 
-const std::string& name_in(const Arguments& arguments, size_t place, const std::string& filter) {
+const std::string& name_in(const Arguments& arguments, size_t place, std::string_view filter) {
   const auto* name = place < arguments.places.size() ? arguments.places[place].as<std::string>() : nullptr;
   if (name == nullptr) throw TemplateFault(fmt::format("uses '{}' without the name of what it applies", filter));
   return *name;
