@@ -9,6 +9,7 @@
 #include "weft/base/json.h"
 #include "weft/base/units.h"
 #include "weft/cli/interrupt.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/table.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
@@ -111,7 +112,7 @@ Result<std::string> run_balance(const BalanceVerbOptions& options) {
     error.source = options.costs;
     return error;
   }
-  return options.json ? to_json(costs, *found).dump(2) + "\n" : to_text(costs, *found);
+  return options.json ? json_output(to_json(costs, *found)) : to_text(costs, *found);
 }
 
 }  // namespace

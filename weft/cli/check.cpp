@@ -8,6 +8,7 @@
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/cli/encoder_memory.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/profile_text.h"
 #include "weft/cli/report_text.h"
@@ -48,7 +49,7 @@ Result<std::string> compare_plans(const Plan& plan, const CheckOptions& options)
     Json json = {{"same", differences.empty()}, {"differences", Json::array()}};
     for (const Difference& d : differences)
       json["differences"].push_back({{"field", d.field}, {"before", d.before}, {"after", d.after}});
-    return json.dump(2) + "\n";
+    return json_output(json);
   }
   if (differences.empty()) return std::string("the plans are the same\n");
   std::string text;
@@ -91,7 +92,7 @@ Result<std::string> check(const CheckOptions& options) {
               {"memory_limit_gib", report.memory_limit_bytes / kGiB},
               {"warnings", report.warnings}};
     if (report.profile) json["profile"] = profile_json(*report.profile);
-    return json.dump(2) + "\n";
+    return json_output(json);
   }
   std::string text = summary(plan) + "legal: " + memory_summary(report) + "\n" + profile_text(report);
   for (const std::string& warning : report.warnings) text += "warning: " + warning + "\n";

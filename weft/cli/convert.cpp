@@ -5,6 +5,7 @@
 
 #include "weft/base/text.h"
 #include "weft/base/units.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/terminal_line.h"
@@ -81,7 +82,7 @@ Result<std::string> run_convert(const ConvertVerbOptions& options) {
     WEFT_TRY(const RuntimeApi* runtime, load_runtime());
     WEFT_TRY(const FolderDescription description, runtime->describe_folder(*options.describe, options.verify));
     if (!options.json) return description.text;
-    return description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_output(description.json);
   }
   if (!options.from) return missing("--from", "the folder that is converted");
   if (!options.to) return missing("--to", "the folder that is to be made");
@@ -112,7 +113,7 @@ Result<std::string> run_convert(const ConvertVerbOptions& options) {
   const Json json = {
       {"from", report->from},           {"to", report->to},           {"folder", report->folder.string()},
       {"weights", report->num_weights}, {"bytes", report->num_bytes}, {"copied", report->copied}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_output(json);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "weft/base/output_path.h"
 #include "weft/base/text.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/table.h"
 #include "weft/data/conversations/media_rules.h"
 #include "weft/data/conversations/packed_survey.h"
@@ -155,9 +156,9 @@ Result<std::string> describe_data(const DataRequest& request) {
     workload = workload_of_rows(survey, *rows, model.media, std::move(workload));
   }
   if (request.out) {
-    if (auto error = write_file(*request.out, to_json(workload).dump(2) + "\n")) return *std::move(error);
+    if (auto error = write_file(*request.out, json_output(to_json(workload)))) return *std::move(error);
   }
-  if (request.json) return to_json(survey, rows, workload).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (request.json) return json_output(to_json(survey, rows, workload));
   std::string shown = to_text(survey, request);
   if (rows) shown += to_text(*rows);
   if (request.out) {

@@ -10,6 +10,7 @@
 #include "weft/cli/default_workload.h"
 #include "weft/cli/description.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/verbs.h"
 #include "weft/spec/batch_limit.h"
 
@@ -99,7 +100,7 @@ Result<std::string> describe(const DescribeOptions& options) {
   WEFT_TRY(const Description description, gather(options));
   if (!options.json) return to_text(description);
   // Names come from files and may hold any bytes.
-  return to_json(description).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_output(to_json(description));
 }
 
 }  // namespace

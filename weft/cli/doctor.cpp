@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/json.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/verbs.h"
 
@@ -20,7 +21,7 @@ Result<std::string> doctor(bool json) {
                           {{"loss_before", report.loss_before},
                            {"loss_after", report.loss_after},
                            {"gradient_error", report.gradient_error}}}};
-    return object.dump(2) + "\n";
+    return json_output(object);
   }
   return fmt::format(
       "weft {}\n"

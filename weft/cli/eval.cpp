@@ -6,6 +6,7 @@
 #include "weft/base/json.h"
 #include "weft/base/paths.h"
 #include "weft/base/text.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
 #include "weft/cli/runtime_loader.h"
@@ -96,15 +97,13 @@ Result<std::string> run_eval(const EvalVerbOptions& options) {
   const EvalReport& report = **result;
   const double tokens_per_s = report.ms > 0 ? static_cast<double>(report.num_tokens) / report.ms * 1e3 : 0;
   if (options.json) {
-    return Json{{"loss", report.loss},
-                {"perplexity", report.perplexity()},
-                {"target_tokens", report.num_targets},
-                {"tokens", report.num_tokens},
-                {"batches", report.num_batches},
-                {"step", report.step},
-                {"tokens_per_s", tokens_per_s}}
-               .dump(2) +
-           "\n";
+    return json_output({{"loss", report.loss},
+                        {"perplexity", report.perplexity()},
+                        {"target_tokens", report.num_targets},
+                        {"tokens", report.num_tokens},
+                        {"batches", report.num_batches},
+                        {"step", report.step},
+                        {"tokens_per_s", tokens_per_s}});
   }
   return fmt::format("loss {:.6f}, perplexity {:.5g}, over {} target tokens of {} batches, {:.0f} tokens/s\n",
                      report.loss, report.perplexity(), report.num_targets, report.num_batches, tokens_per_s);

@@ -10,6 +10,7 @@
 #include "weft/base/json.h"
 #include "weft/base/output_path.h"
 #include "weft/cli/exported_text.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/verbs.h"
 
@@ -77,7 +78,7 @@ Result<std::string> run_export(const ExportOptions& options) {
   if (!options.json) return text;
   Json json = {{"target", name_of(target)}, {"files", Json::array()}};
   for (const ExportedFile& file : files) json["files"].push_back({{"name", file.name}, {"text", file.text}});
-  return json.dump(2) + "\n";
+  return json_output(json);
 }
 
 }  // namespace

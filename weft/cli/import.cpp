@@ -13,6 +13,7 @@
 #include "weft/cli/exported_text.h"
 #include "weft/cli/import_text.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/search_defaults.h"
 #include "weft/cli/terminal_line.h"
@@ -145,7 +146,7 @@ Result<std::string> advised(const ImportOptions& options, const ImportRequest& r
       if (auto error = write_file(*options.out, plan_to_text(advice.after))) return *error;
     }
     WEFT_TRY(const std::vector<ExportedFile> files, export_plan(advice.after, request.system));
-    if (options.json) return to_json(advice).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    if (options.json) return json_output(to_json(advice));
     return keys_text(run) + "\nfound: " + settings_line(advice.after) + "\n" +
            to_text(advice.after, advice.after_report) + "\n" + shown(files);
   }
@@ -163,7 +164,7 @@ Result<std::string> advised(const ImportOptions& options, const ImportRequest& r
     for (const SettingChange& change : edit ? edit->changes : std::vector<SettingChange>())
       json["settings"].push_back({{"key", change.key}, {"before", change.before}, {"after", change.after}});
     json["difference"] = edit ? differences_of(request, *edit) : "";
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_output(json);
   }
   std::string text = keys_text(run) + "\n" + to_text(advice);
   if (edit) text += "\n" + edit_text(request, *edit);
@@ -201,7 +202,7 @@ Result<std::string> run_import(const ImportOptions& options) {
   if (options.config_out) {
     if (auto error = write_file(*options.config_out, yaml_of(run.config))) return *error;
   }
-  if (options.json) return import_json(run, report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (options.json) return json_output(import_json(run, report));
   std::string text = keys_text(run) + "\n" + settings_line(run.plan) + "\n" + to_text(run.plan, report);
   if (options.out) text += fmt::format("plan written to {}\n", *options.out);
   if (options.config_out) text += fmt::format("training configuration written to {}\n", *options.config_out);

@@ -15,6 +15,7 @@
 #include "weft/cli/exported_text.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/interrupt.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/percent_option.h"
 #include "weft/cli/plan_text.h"
@@ -288,7 +289,7 @@ Result<std::string> compare_with(const PlanOptions& options) {
   if (options.out) {
     if (auto error = write_file(*options.out, plan_to_text(advice.answer()))) return *error;
   }
-  if (options.json) return to_json(advice).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (options.json) return json_output(to_json(advice));
   std::string text = to_text(advice);
   if (how.system) {
     WEFT_TRY(const std::vector<ExportedFile> files, export_plan(advice.answer(), *how.system));
@@ -390,7 +391,7 @@ Result<std::string> search(const PlanOptions& options) {
       if (free && !free->best.empty()) json["for"]["fastest_of_all"] = to_json(free->best.front());
     }
     json["plan"] = plan_to_json(chosen.plan);
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_output(json);
   }
   std::string text = fmt::format("{}\n", chosen.candidate.text(chosen.plan)) + layers_text(chosen.plan);
   text += to_text(chosen.plan, report) + headroom_text(chosen.plan, report, how.memory_margin);

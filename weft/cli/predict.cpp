@@ -8,6 +8,7 @@
 #include "weft/base/json.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
 #include "weft/cli/runtime_loader.h"
@@ -162,7 +163,7 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
     say(rate_text(*report));
     return std::string("\n");
   }
-  return options.json ? to_json(*report).dump(2) + "\n" : to_text(*report);
+  return options.json ? json_output(to_json(*report)) : to_text(*report);
 }
 
 }  // namespace

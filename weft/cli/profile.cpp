@@ -15,6 +15,7 @@
 #include "weft/cli/duration_text.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/interrupt.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
 #include "weft/cli/profile_table.h"
@@ -369,7 +370,7 @@ Result<std::string> run_profile(const ProfileOptions& options) {
   }
   if (report.is_stopped) return interrupted(options, report);
   const double seconds = (now_ms() - start) * 1e-3;
-  return options.json ? to_json(report, options, seconds).dump(2) + "\n" : to_text(report, options, seconds);
+  return options.json ? json_output(to_json(report, options, seconds)) : to_text(report, options, seconds);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "weft/base/counted.h"
 #include "weft/base/output_path.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/validate/learn_from_run.h"
@@ -56,7 +57,7 @@ Result<std::string> update_profile(const ProfileUpdateOptions& options) {
   WEFT_TRY(const LearnedProfile learned, learn_from_run(plan, record, known ? &*known : nullptr));
   show_progress("");
   if (auto error = write_profile_file(options.out, learned.profile)) return *std::move(error);
-  if (options.json) return learned_json(learned, options).dump(2) + "\n";
+  if (options.json) return json_output(learned_json(learned, options));
   return learned_text(learned, settled_steps(record).size(), options);
 }
 

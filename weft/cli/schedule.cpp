@@ -11,6 +11,7 @@
 #include "weft/base/output_path.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/verbs.h"
 #include "weft/meaning/put_rows.h"
@@ -231,7 +232,7 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
                  {"busy_ms", run.busy_ms},
                  {"peak_in_flight", run.peak_in_flight}};
     if (plan) json["plan_step_time_ms"] = plan->predicted.step_time_ms;
-    return json.dump(2) + "\n";
+    return json_output(json);
   }
   std::string text = to_text(lowered, run, name);
   if (plan)

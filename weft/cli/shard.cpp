@@ -13,6 +13,7 @@
 #include "weft/cli/count_option.h"
 #include "weft/cli/default_workload.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/shard_text.h"
 #include "weft/cli/terminal_line.h"
@@ -298,7 +299,7 @@ Result<std::string> run_shard(const ShardOptions& options) {
     if (!text) return undivided(text.error(), "--out", "where its layers differ");
     if (auto error = write_file(*options.out, *text)) return *error;
   }
-  return options.json ? to_json(report).dump(2) + "\n" : to_text(report);
+  return options.json ? json_output(to_json(report)) : to_text(report);
 }
 
 }  // namespace

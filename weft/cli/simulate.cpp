@@ -8,6 +8,7 @@
 #include "weft/base/output_path.h"
 #include "weft/base/text.h"
 #include "weft/cli/count_option.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/verbs.h"
@@ -78,7 +79,7 @@ Result<std::string> simulate(const SimulateVerbOptions& options) {
   if (options.json) {
     Json json = to_json(report);
     json["checkpoint_copy_gib"] = checkpoint_copies(plan);
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_output(json);
   }
   return to_text(plan, report);
 }

@@ -9,6 +9,7 @@
 #include "weft/base/units.h"
 #include "weft/cli/duration_text.h"
 #include "weft/cli/interrupt.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
 #include "weft/cli/run_text.h"
@@ -229,7 +230,7 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
   if (!options.json) return to_text(**report, request.plan.model) + (comparison ? short_text(*comparison) : "");
   Json json = to_json(**report);
   json["prediction"] = comparison ? to_json(*comparison) : Json();
-  return json.dump(2) + "\n";
+  return json_output(json);
 }
 
 }  // namespace

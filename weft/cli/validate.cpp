@@ -9,6 +9,7 @@
 #include "weft/base/text.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/library_text.h"
 #include "weft/cli/table.h"
 #include "weft/cli/terminal_line.h"
@@ -281,7 +282,7 @@ Result<std::string> validate(const ValidateOptions& options) {
     show_progress("");
     if (auto error = write_file(*options.fit_to, to_yaml(found))) return *error;
   }
-  if (options.json) return to_json(v, calibrated).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (options.json) return json_output(to_json(v, calibrated));
   return to_text(v, options);
 }
 

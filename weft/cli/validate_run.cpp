@@ -4,6 +4,7 @@
 
 #include "weft/base/file.h"
 #include "weft/base/output_path.h"
+#include "weft/cli/json_output.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/run_text.h"
 #include "weft/cli/terminal_line.h"
@@ -52,7 +53,7 @@ Result<RunComparison> keep_comparison(const Plan& plan, const std::string& run_f
   RunRecord record;
   WEFT_TRY(RunComparison comparison, compare_folder(plan, run_folder, profile, record));
   const RunSummary summary = summary_of(run_folder, plan, record, profile, comparison);
-  const std::string text = to_json(summary, comparison).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = json_output(to_json(summary, comparison));
   if (auto error = write_file(std::filesystem::path(run_folder) / kPredictionName, text)) return *std::move(error);
   return comparison;
 }
@@ -72,8 +73,7 @@ Result<std::string> validate_runs(const ValidateRunOptions& options) {
       summaries.push_back(std::move(summary));
     }
     show_progress("");
-    return options.json ? to_json(summaries).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                        : to_text(summaries);
+    return options.json ? json_output(to_json(summaries)) : to_text(summaries);
   }
   RunRecord record;
   WEFT_TRY(record, read_run_record(*options.run));
@@ -91,7 +91,7 @@ Result<std::string> validate_runs(const ValidateRunOptions& options) {
   }
   if (options.json) {
     const RunSummary summary = summary_of(*options.run, plan, record, given, comparison);
-    return to_json(summary, comparison).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_output(to_json(summary, comparison));
   }
   return to_text(comparison);
 }

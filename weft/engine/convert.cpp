@@ -12,6 +12,7 @@
 #include "weft/base/paths.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
+#include "weft/base/utf8.h"
 #include "weft/checkpoint/export_checkpoint.h"
 #include "weft/checkpoint/new_folder.h"
 #include "weft/checkpoint/own_parts.h"
@@ -350,7 +351,13 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
     made.first_batch_samples = source.checkpoint->first_batch_samples;
     made.run = source.checkpoint->run;
   } else {
-    made.run["weights"] = without_final_slash(whole_path(request.from)).string();
+    const std::string from = without_final_slash(whole_path(request.from)).string();
+    if (!is_valid_utf8(from)) {
+      return Error{.source = request.from.string(),
+                   .problem = fmt::format("is {}, which is not UTF-8: a checkpoint could not name it", in_quotes(from)),
+                   .advice = "Rename the folder."};
+    }
+    made.run["weights"] = from;
   }
   if (auto error = find_other_step(request.to, made.step)) return *std::move(error);
   std::map<std::string, int64_t> trained;

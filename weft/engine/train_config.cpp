@@ -9,6 +9,7 @@
 #include "weft/base/file_kind.h"
 #include "weft/base/paths.h"
 #include "weft/base/text.h"
+#include "weft/base/utf8.h"
 #include "weft/data/conversations/conversation_sets.h"
 #include "weft/meaning/training_ranges.h"
 
@@ -251,6 +252,26 @@ std::optional<Error> find_nothing_held_out(const TrainConfig& config) {
                .advice = "Give them a held_out_share, like 0.01, or give evaluation.data, or split: trained."};
 }
 
+/// The first text that a run could not write down: relative paths get the folder in front in which the run began.
+std::optional<Error> find_path_not_utf8(const Json& json, const std::string& field, const TrainConfig& config) {
+  if (json.is_string()) {
+    const auto& text = json.get_ref<const std::string&>();
+    if (is_valid_utf8(text)) return std::nullopt;
+    return Error{.source = config.source,
+                 .field = field,
+                 .problem = fmt::format("is {}, which is not UTF-8: a run could not write it down", in_quotes(text)),
+                 .advice = "Rename the folder."};
+  }
+  if (!json.is_structured()) return std::nullopt;
+  for (const auto& [key, value] : json.items()) {
+    const std::string inner = json.is_array() ? fmt::format("{}[{}]", field, key)
+                              : field.empty() ? key
+                                              : field + "." + key;
+    if (auto error = find_path_not_utf8(value, inner, config)) return error;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<TrainConfig> read_train_config(const Document& document) {
@@ -295,6 +316,7 @@ Result<TrainConfig> read_train_config(const Document& document) {
   WEFT_TRY(config.evaluation.data,
            read_data(evaluated, "evaluation.data", config, config.data ? config.data->model : config.weights));
   if (auto error = find_nothing_held_out(config)) return *std::move(error);
+  if (auto error = find_path_not_utf8(to_json(config), "", config)) return *std::move(error);
   return config;
 }
 

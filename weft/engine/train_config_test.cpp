@@ -1,5 +1,6 @@
 #include "weft/engine/train_config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/weights/example_files.h"
@@ -74,6 +75,20 @@ TEST(TrainConfig, WhatCannotBeMeantIsNamed) {
   EXPECT_EQ(field_of("steps: 5\noptimizer: {learning_rate: 0, rules: [{weights: a, learning_rate: 1.0}]}\n"),
             "optimizer.rules[0].learning_rate");
   EXPECT_EQ(field_of("steps: 5\nloss: {label_smoothing: 2}\n" + usual), "loss.label_smoothing");
+}
+
+TEST(TrainConfig, APathThatIsNotUtf8IsNamed) {
+  auto document = parse_document("steps: 1\noptimizer: {learning_rate: 1}\n", "train.yaml", Syntax::kYaml);
+  ASSERT_TRUE(document.ok());
+  for (const char* field : {"weights", "adapter"}) {
+    Document given = *document;
+    given.root[field] = "/x\xff";  // as a relative path becomes in a folder of this name
+    const auto config = read_train_config(given);
+    ASSERT_FALSE(config.ok()) << field;
+    EXPECT_EQ(config.error().message(), fmt::format("train.yaml: {}: is '/x\\xff', which is not UTF-8: a run could not "
+                                                    "write it down. Rename the folder.",
+                                                    field));
+  }
 }
 
 TEST(TrainConfig, EveryFieldIsRead) {
