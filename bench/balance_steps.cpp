@@ -3,6 +3,8 @@
 // model. With samples in the batch's order and balanced: predicted and measured step, and how much more the busiest
 // rank has to do than the mean.
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <random>
 
 #include "bench/vl_steps.h"

@@ -4,6 +4,7 @@
 //
 //   build/bench/weft_reshard_bytes [PAIRS [SEED]]
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 
 #include <fmt/format.h>

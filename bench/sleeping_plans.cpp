@@ -4,6 +4,7 @@
 // drawn from the plans' own workload. With several plans, how much longer each takes than the last one, measured and
 // simulated.
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 
 #include "bench/vl_steps.h"

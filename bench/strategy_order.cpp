@@ -3,6 +3,7 @@
 // every round has another order. Prints a JSON document, which strategy_order.py reads.
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
 #include <numeric>

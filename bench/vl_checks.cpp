@@ -8,6 +8,7 @@
 // changes is what any order of summation may.
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <mutex>

@@ -11,6 +11,7 @@
 // all linear layers of the llm have one, of type bf16 as the rest, and nothing else is trained; the peak that is
 // predicted for the plan stands beside the one that was measured.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>

@@ -1,6 +1,8 @@
 // Folders that are turned into others.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <random>
 #include <thread>
 

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <limits>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // A user's own program through the verbs: described, planned, checked, trained on any ranks, resumed, evaluated.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/cli/training_runs.h"

@@ -1,5 +1,7 @@
 // Runs that go on by other plans, in folders that others want, too, and from checkpoints that were damaged.
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <set>

@@ -1,4 +1,5 @@
 // Files that a rank reads or writes for longer than ranks wait for each other.
+#include <chrono>
 #include <csignal>
 #include <fcntl.h>
 #include <sys/stat.h>

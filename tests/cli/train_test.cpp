@@ -1,5 +1,7 @@
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <random>

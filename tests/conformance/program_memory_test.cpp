@@ -1,6 +1,7 @@
 // What is said that ranks hold of users' own programs, against ranks that run them: never less than is held after an
 // action, at most a tenth more, and a peak that is not above what is said. Below 64 KiB nothing is asked.
 #include <regex>
+#include <sstream>
 
 #include <gtest/gtest.h>
 

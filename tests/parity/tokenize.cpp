@@ -2,6 +2,7 @@
 // tokens after their number, and the text that they are decoded to after its length. check_tokenizers.py compares them.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 

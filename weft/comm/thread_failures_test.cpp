@@ -1,4 +1,5 @@
 // Thread ranks that throw, return or stay away in the middle of anything: everyone ends, and one message says why.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <random>

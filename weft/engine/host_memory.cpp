@@ -1,6 +1,7 @@
 #include "weft/engine/host_memory.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>

@@ -1,6 +1,7 @@
 #include "weft/engine/words_prompt.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 

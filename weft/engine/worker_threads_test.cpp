@@ -1,6 +1,7 @@
 #include "weft/engine/worker_threads.h"
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 
 #include <gtest/gtest.h>

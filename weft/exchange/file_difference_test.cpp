@@ -1,5 +1,6 @@
 #include "weft/exchange/file_difference.h"
 
+#include <algorithm>
 #include <random>
 #include <vector>
 

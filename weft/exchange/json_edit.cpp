@@ -1,5 +1,7 @@
 #include "weft/exchange/json_edit.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace weft {

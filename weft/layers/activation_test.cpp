@@ -1,5 +1,7 @@
 #include "weft/layers/activation.h"
 
+#include <cmath>
+
 #include "tests/support/layers/compare_gradients.h"
 
 namespace weft {

@@ -1,5 +1,7 @@
 #include "weft/layers/attention_core.h"
 
+#include <cmath>
+
 #include "tests/support/layers/compare_gradients.h"
 #include "weft/layers/kv_cache.h"
 

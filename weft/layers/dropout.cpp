@@ -1,5 +1,7 @@
 #include "weft/layers/dropout.h"
 
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,7 @@
 #include "weft/layers/moe.h"
 
+#include <tuple>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_grouped_mm.h>

@@ -1,4 +1,6 @@
 // Whole conversations against transformers' processors of models whose videos have frames apart, or that take tiles.
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/prepare/drawn_media.h"

@@ -1,6 +1,7 @@
 #include "weft/meaning/weight_patterns.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 #include "weft/mesh/dim_cuts.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "weft/base/check.h"

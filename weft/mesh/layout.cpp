@@ -1,6 +1,7 @@
 #include "weft/mesh/layout.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include <fmt/format.h>

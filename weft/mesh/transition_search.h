@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <queue>
 #include <unordered_map>
 #include <vector>

@@ -1,5 +1,6 @@
 #include "weft/optim/adamw.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 

@@ -1,5 +1,6 @@
 #include "weft/optim/squared_norm.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <mutex>

@@ -1,5 +1,7 @@
 #include "weft/plan/head_limit.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "weft/mesh/head_share.h"

@@ -1,5 +1,6 @@
 #include "weft/prepare/power_spectrum.h"
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numbers>

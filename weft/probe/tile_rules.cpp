@@ -1,5 +1,6 @@
 #include "weft/probe/tile_rules.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,7 @@
 #include "weft/program/program_module.h"
 
+#include <tuple>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,7 @@
 #include "weft/runner/program_runner.h"
 
+#include <cmath>
+
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>

@@ -1,6 +1,7 @@
 #include "weft/search/enumerate.h"
 
 #include <set>
+#include <tuple>
 
 #include <gtest/gtest.h>
 

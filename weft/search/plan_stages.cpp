@@ -1,6 +1,7 @@
 #include "weft/search/plan_stages.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "weft/base/hash.h"

@@ -1,5 +1,6 @@
 #include "weft/search/recompute_choice.h"
 
+#include <algorithm>
 #include <functional>
 #include <random>
 

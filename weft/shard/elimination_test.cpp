@@ -1,5 +1,6 @@
 #include "weft/shard/elimination.h"
 
+#include <algorithm>
 #include <random>
 
 #include <gtest/gtest.h>

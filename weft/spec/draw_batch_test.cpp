@@ -1,5 +1,6 @@
 #include "weft/spec/draw_batch.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>

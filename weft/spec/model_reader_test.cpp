@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <tuple>
 #include <unistd.h>
 
 #include <gtest/gtest.h>

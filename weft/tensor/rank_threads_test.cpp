@@ -1,5 +1,6 @@
 #include "weft/tensor/rank_threads.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 #include <vector>

@@ -1,5 +1,6 @@
 // Rows that are exchanged and transferred, against one rank that holds everything. all_ranks() says on which ranks.
 #include <deque>
+#include <thread>
 
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>

@@ -1,5 +1,7 @@
 #include "weft/weights/weight_type.h"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
 namespace weft {

@@ -1,6 +1,7 @@
 #include "tests/support/meaning/random_plan.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 

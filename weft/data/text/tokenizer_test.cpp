@@ -1,5 +1,9 @@
 #include "weft/data/text/tokenizer.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
