@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 
+os.environ.setdefault("CMAKE_GENERATOR", "Ninja")  # which scripts/setup installs, and make it does not
 SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 FAMILY = SOURCE / "tests/own_family/llava"
 MODEL = FAMILY / "tiny-llava.json"
