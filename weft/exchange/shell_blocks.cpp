@@ -86,7 +86,7 @@ bool ShellReader::round(Loop kind, Place place, const std::string& why, bool is_
   const bool was_dry = is_dry_;
   // The first round's condition is surely asked; the others' are as uncertain as their bodies.
   const bool is_open = !is_first && !was_dry;
-  if (is_open) variables_.open();
+  variables_.open();
   if (kind == Loop::kFor) {
     names = names_of_for();
     skip_separators();
@@ -94,9 +94,11 @@ bool ShellReader::round(Loop kind, Place place, const std::string& why, bool is_
     condition = statements();
     if (kind == Loop::kUntil) condition = negated(condition);
   }
+  bool changes = condition != Truth::kFalse && variables_.num_changes() > 0;
+  if (!is_open) keep();
   if (!take_keyword("do")) fail(place, "a loop has no do", "Add it.");
   is_dry_ = was_dry || condition == Truth::kFalse;
-  bool changes = maybe(why, [&] {
+  changes |= maybe(why, [&] {
     for (const std::string& name : names) {
       if (is_variable_name(name) && !is_dry_) set(name, {.items = {}, .unknown = why});
     }

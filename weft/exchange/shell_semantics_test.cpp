@@ -123,6 +123,7 @@ constexpr ShellCase kShellCases[] = {
     {"N=4; while ((N > 9)); do N=8; done", "4"},
     {"M=a; N=4; for i in a b; do if [ $M = b ]; then N=8; fi; X=$i; done", "4"},
     {"X=0; N=4; until [ $X = 0 ]; do N=8; done", "4"},
+    {"N=0; while ((N++ > 4)); do :; done", "1"},
     {"N=4; for i in a b; do A=$(true <<EOF\nN=8\nEOF\n); N=4; done", "4"},
     {"N=4; true && N=8 || N=2", "8"},
     {"N=4; ! true || N=8", "8"},
@@ -185,6 +186,8 @@ TEST(ShellSemantics, LaterRoundsOfALoopReadWhatEarlierOnesChanged) {
   EXPECT_EQ(doubt("X=0; N=4; until [ $X = 1 ]; do N=8; X=1; done"), "the loop in line 1");
   EXPECT_EQ(doubt("N=4; M=4; while read -r M; do N=$M; done"), "the loop in line 1");
   EXPECT_EQ(doubt("N=4; while N=$M; [ -f x ]; do M=8; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("N=0; while ((N++ < 4)); do :; done"), "the loop in line 1");
+  EXPECT_EQ(doubt("N=4; until ((N-- < 2)); do :; done"), "the loop in line 1");
   EXPECT_EQ(doubt("declare -i N=4; for i in 1 2; do N+=0; done"), "is 4");
 }
 
